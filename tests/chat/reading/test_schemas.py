@@ -288,10 +288,32 @@ TEXT, ALPACA = {"text": "a"}, {"instruction": "q", "input": "", "output": "a"}
         ({"instruction": None, "input": "i", "output": "o"}, "alpaca"),
         ({"prompt": "p", "completion": None, "text": "t"}, "text"),
         ({"prompt": "p", "text": "t"}, "text"),
+        ({"contents": [{"parts": [{"text": "q"}]}], "prompt": "p"}, "gemini"),
+        ({"contents": json.dumps([{"role": "user", "parts": []}])}, "gemini"),
+        ({"input": [{"type": "reasoning"}], "output": None}, "responses"),
+        ({"input": [USER], "output": "a"}, "responses"),
+        ({"input": "q", "output": json.dumps([REPLY])}, "responses"),
+        ({"input": [{"type": "PERSON"}], "text": "t"}, "text"),
+        ({"contents": [{"title": "a"}], "text": "t"}, "text"),
     ],
 )
 def test_the_first_schema_whose_fields_are_not_null_wins(record, schema):
     assert detect_schema([record]) == schema
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"input": "q", "output": [{"label": "x", "score": 1}]},
+        {"input": "q", "output": [{"type": "PERSON", "start": 0}]},
+        {"input": [], "output": "[{"},
+        {"contents": [{"title": "a"}]},
+        {"contents": "a"},
+    ],
+)
+def test_lists_of_other_objects_are_no_chat(record):
+    with pytest.raises(UsageError, match="no known schema"):
+        detect_schema([record])
 
 
 def test_no_records_are_messages():

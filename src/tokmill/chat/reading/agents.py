@@ -165,6 +165,18 @@ def chat_messages(items: Sequence[Any], settings: SftSettings, where: str) -> Se
     return items
 
 
+def is_item(value: Any) -> bool:
+    """Return whether an object is an item of Responses, or a message."""
+    if not isinstance(value, dict):
+        return False
+    return bool(filled_key(value, ROLE_KEYS)) or value.get("type") in _ITEM_TYPES
+
+
+def is_content(value: Any) -> bool:
+    """Return whether an object is one of Gemini's contents."""
+    return isinstance(value, dict) and "parts" in value
+
+
 def _may_differ(items: Sequence[Any]) -> bool:
     """Return whether an item may be in another form; quick, as in most data none is."""
     for item in items:

@@ -43,7 +43,7 @@ from tokmill.chat.names import (
     text_of,
     wrong_type,
 )
-from tokmill.chat.reading.agents import gemini_messages, gemini_text
+from tokmill.chat.reading.agents import gemini_messages, gemini_text, is_content, is_item
 from tokmill.chat.reading.messages import (
     Turns,
     check_media,
@@ -277,6 +277,16 @@ def _has_turns(record: Mapping[str, Any]) -> bool:
     if not _are_objects(first_present(record, TURN_KEYS)):
         return False
     return not filled_key(record, (*PROMPT_KEYS, *ANSWER_KEYS, "instruction"))
+
+
+def _objects(value: Any) -> Sequence[Any]:
+    """Return the objects in a list, which may be JSON text; none if there is anything else."""
+    if not _are_objects(value):
+        return ()
+    try:
+        return message_list(value, "")
+    except ChatError:
+        return ()
 
 
 def _are_objects(value: Any) -> bool:
@@ -552,12 +562,13 @@ class _Schema:
     keys: tuple[tuple[str, ...], ...]
     read: Reader
     beside: tuple[tuple[str, ...], ...]
-    are_objects: bool = False
-    """Whether one of the fields must be a list of objects: their names alone are too common."""
+    is_part: Callable[[Any], bool] | None = None
+    """What must stand in a list under one of the fields, if their names alone are too common."""
 
     def fits(self, record: Mapping[str, Any]) -> bool:
-        if self.are_objects:
-            return any(_are_objects(record.get(key)) for keys in self.keys for key in keys)
+        if self.is_part is not None:
+            values = [record.get(key) for keys in self.keys for key in keys]
+            return any(any(map(self.is_part, _objects(value))) for value in values)
         return all(first_present(record, keys) is not None for keys in self.keys)
 
 
@@ -578,11 +589,11 @@ _TABLE = {
     ),
     "gemini": _Schema(
         "contents", (("contents",),), _read_contents,
-        ((*SYSTEM_KEYS, *_INSTRUCTION_KEYS), *_BESIDE[1:]), are_objects=True,
+        ((*SYSTEM_KEYS, *_INSTRUCTION_KEYS), *_BESIDE[1:]), is_part=is_content,
     ),
     "responses": _Schema(
         "input and output, lists of items", (("input",), ("output",)), _read_responses,
-        ((*SYSTEM_KEYS, "instructions"), *_BESIDE[1:]), are_objects=True,
+        ((*SYSTEM_KEYS, "instructions"), *_BESIDE[1:]), is_part=is_item,
     ),
     "text": _Schema("text", (("text",),), _read_text, (WEIGHT_KEYS, (VARIABLES_KEY,))),
 }  # fmt: skip
