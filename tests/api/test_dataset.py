@@ -108,16 +108,13 @@ def test_text_is_what_inspect_shows(directory, packed_chats, tokenizer_dir):
     assert "hello" in tokmill.open(packed_chats, tokenizer=tokenizer_dir).text(2)
 
 
-def test_a_tokenizer_that_has_moved_is_named_when_the_dataset_is_opened(
-    copied, tmp_path, tokenizer_dir
-):
+def test_a_dataset_is_decoded_when_its_tokenizer_has_moved(copied, tmp_path, tokenizer_dir):
     manifest = json.loads((copied / "manifest.json").read_text())
     manifest["config"]["tokenizer"]["path"] = str(tmp_path / "gone")
     path = copied / "manifest.json"
     path.chmod(0o644)
     path.write_text(json.dumps(manifest))
-    with pytest.raises(tokmill.TokmillError, match="gone"):
-        tokmill.open(copied).text(0)
+    assert tokmill.open(copied).text(0).startswith("hello")
     assert tokmill.open(copied, tokenizer=tokenizer_dir).text(0).startswith("hello")
 
 

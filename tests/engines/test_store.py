@@ -135,7 +135,7 @@ def test_engines_are_forgotten_while_other_threads_load_some(tokenizer, loads):
     before_s = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     store, is_done = EngineStore(), threading.Event()
-    kinds = [replace(tokenizer, sha256=str(i)) for i in range(50)]
+    kinds = [replace(tokenizer, identity=str(i)) for i in range(50)]
 
     def load():
         for i in range(5000):

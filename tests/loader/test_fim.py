@@ -160,9 +160,9 @@ def test_wrong_tokens_are_refused(pretrained: Dataset, tokens: tuple[Any, ...]) 
         documents(pretrained, fim_rate=0.5, fim_tokens=tokens)
 
 
-def test_a_tokenizer_that_is_gone_asks_for_ids(make_dataset) -> None:
+def test_a_dataset_without_a_tokenizer_asks_for_ids(make_dataset) -> None:
     directory, _ = make_dataset()
-    with pytest.raises(UsageError, match=r"does not load: t: .*; or name their ids with fim_tok"):
+    with pytest.raises(UsageError, match=r"does not load: .*; or name their ids with fim_tok"):
         documents(directory, fim_rate=0.5)
     assert len(documents(directory, fim_rate=1, fim_tokens=(3, 4, 5))[0]["input_ids"]) == 7
 

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from tokmill.chat.noticed import LOST_BLOCKS, LOST_REASONING, WRITTEN_BY
-from tokmill.dataset.counts import Counts
+from tokmill.dataset.counts import TRAINED_TURNS, Counts
 from tokmill.errors import RecordError, UnreadInputError
 from tokmill.recipes.spec import Increments
 from tokmill.run.forecast import check_sample
@@ -228,6 +228,6 @@ def test_one_of_several_sources_without_a_trained_token_is_an_error():
 )  # fmt: skip
 def test_the_advice_on_lost_reasoning_is_of_the_model_that_loses_it(beside, advice):
     with pytest.raises(RecordError) as caught:
-        check_chats(LimitSettings(), {LOST_REASONING: 9, **beside}, 10)
+        check_chats(LimitSettings(), {TRAINED_TURNS: 10, LOST_REASONING: 9, **beside}, 10)
     assert advice in str(caught.value)
     assert "smollm3" not in str(caught.value)

@@ -129,6 +129,10 @@ class CsvParser:
         starts, stops = starts[filled], stops[filled]
         bad_bytes = not_utf8(data, starts, stops)  # refused if a cell that is read has them
         refused = too_large(stops - starts, limit)
+        for number, why in bad_bytes.items():  # Arrow hands rows of other lengths over as text
+            record = bytes(data[starts[number] : stops[number]])
+            if number not in refused and len(self.dialect.cells(record)) != len(self.names):
+                refused[number] = why
         good = np.delete(np.arange(len(starts)), sorted(refused))
         cells, parsed = self._cells(schema, data, starts, stops, good, refused)
         fitted = fit_columns(cells, schema, block.reading.settings, self.where)

@@ -90,9 +90,10 @@ def _check_quotes(path: str, head: bytes, dialect: Dialect, *, is_all: bool) -> 
 
 
 def _sample(head: bytes, dialect: Dialect, *, is_all: bool) -> _Sample:
-    """Read the first bytes of a file; of a longer one without the record that they cut."""
-    if not is_all:
-        ends = CsvSplitter(dialect).ends(head)
+    """Read the first bytes of a file, without a last record that is cut: that is unread input."""
+    splitter = CsvSplitter(dialect)
+    ends = splitter.ends(head)
+    if not is_all or splitter.unfinished:
         head = head[: ends[-1]] if len(ends) else b""
     is_strict = True
     try:
@@ -100,6 +101,8 @@ def _sample(head: bytes, dialect: Dialect, *, is_all: bool) -> _Sample:
     except csv.Error:
         is_strict, rows = False, dialect.rows(head)
     rows = [row for row in rows if row]
+    if rows and len(rows[-1]) < len(rows[0]) and not head.endswith((b"\n", b"\r")):
+        rows.pop()
     is_regular = len({len(row) for row in rows}) <= 1
     return _Sample(rows, is_regular, is_regular and is_strict)
 

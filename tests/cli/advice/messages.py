@@ -75,6 +75,8 @@ NOT_FOLLOWED: Mapping[str, str] = {
     "with which": "needs the vocabulary of a known family: test_first_minutes",
     "header is longer than --max-record-bytes": "the limit is its own advice",
     "git lfs pull": "needs a server",
+    "--template={} writes them": "needs the template of a known family: tests/chat",
+    "--inline-tags=fields reads think blocks": "needs the template of a known family: tests/chat",
     "7z x": "nothing here packs such a file",
     "unrar x": "nothing here packs such a file",
     "lz4 -dk": "nothing here packs such a file",

@@ -33,6 +33,12 @@ CHATTED = (
         more=" --max-tokens 50",
     ),
     sft(
+        "prompts too long",
+        {"a.jsonl": CHATS},
+        Step("raise --max-prompt-tokens", "--max-prompt-tokens 4000"),
+        more=" --max-prompt-tokens 3",
+    ),
+    sft(
         "too short",
         {"a.jsonl": CHATS},
         Step("--min-tokens", "--min-tokens 2"),
