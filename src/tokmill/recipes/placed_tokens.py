@@ -14,8 +14,6 @@ import pyarrow as pa
 from tokmill.engines.choice import Continuation
 from tokmill.engines.engine import REFERENCE
 from tokmill.errors import TokenizerError, UsageError
-from tokmill.masks.encoder import SampleEncoder
-from tokmill.masks.layout import SampleRules
 from tokmill.offsets import offsets_of, select_documents
 from tokmill.recipes.spec import make_engine
 from tokmill.tokenizer.continuation import after_control, continuation_tokenizer
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.engines.loaded import EngineMemory, RenewableEngine
+    from tokmill.masks.encoder import SampleEncoder
     from tokmill.recipes.spec import RunSpec
     from tokmill.timing import StageTimer
     from tokmill.values import Pieces
@@ -133,6 +132,9 @@ class PlacedTokens:
         return self._encoders[placed]
 
     def _made(self, placed: frozenset[str]) -> SampleEncoder:
+        from tokmill.masks.encoder import SampleEncoder  # few renderers place tokens
+        from tokmill.masks.layout import SampleRules
+
         tokenizer = self._spec.tokenizer
         continuation = continuation_tokenizer(tokenizer)
         rest: RenewableEngine | None = self._engine

