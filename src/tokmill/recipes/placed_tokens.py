@@ -45,6 +45,10 @@ class EncodedTexts(NamedTuple):
 
     def selected(self, keep: npt.NDArray[np.bool_]) -> EncodedTexts:
         """Return the documents whose `keep` (n,) is true."""
+        if self.tokens is self.batch:  # each document is one text
+            batch = select_documents(self.batch, keep)
+            owner = np.arange(len(batch.offsets) - 1)
+            return EncodedTexts(batch, self.texts.filter(keep), batch, owner)
         of_text = keep[self.owner]
         numbers = np.cumsum(keep) - 1
         return EncodedTexts(

@@ -103,62 +103,27 @@ def parse_lines(
     Arrow 26 reads a top-level null as a row, and crashes (segmentation fault) if it is the first
     row. So each line must begin with { and end with }.
     """
-    view = np.frombuffer(data, dtype=np.uint8)
     starts, stops = find_lines(data)
     refused = too_large(stops - starts, max_record_bytes)
-    rows = np.delete(np.arange(len(starts)), list(refused))
-    _trim(data, view, starts, stops, rows)
-    rows = rows[starts[rows] < stops[rows]]
-    shaped = (view[starts[rows]] == _OPEN) & (view[stops[rows] - 1] == _CLOSE)
-    for row in rows[~shaped].tolist():
-        refused[row] = (
-            "not an object",
-            _no_object(bytes(memoryview(data)[starts[row] : stops[row]])),
-        )
-    rows = rows[shaped]
-    if bad := not_utf8(data, starts[rows], stops[rows]):
-        refused |= {int(rows[i]): why for i, why in bad.items()}
-        rows = np.delete(rows, list(bad))
-    clean: Bytes = data
-    if refused:
-        clean = bytearray(data)
-        for row in refused:
-            clean[starts[row] : stops[row]] = b" " * int(stops[row] - starts[row])
+    rows = _rows_of_objects(data, starts, stops, refused)
     is_whole = wants_record_json(schema)
-    wanted = pa.schema([]) if is_whole else schema
-    buffer, tables = pa.py_buffer(clean), list[pa.Table]()
-    failures: dict[int, Failure] = {}
-
-    def check(first: int, last: int) -> int | None:
-        start, stop = int(starts[rows[first]]), int(stops[rows[last - 1]])
-        outcome = read_json(buffer.slice(start, stop - start), last - first, wanted)
-        if isinstance(outcome, pa.Table):
-            tables.append(outcome)
-            return None
-        failures[first] = outcome
-        return first + outcome.row if outcome.row >= 0 else -1
-
-    failed = find_bad(len(rows), check)
-    refused |= {int(rows[i]): failures[i][:2] for i in failed}
-    if failed:
-        rows = np.delete(rows, failed)
+    tables, failed = _read_rows(
+        _without_refused(data, starts, stops, refused),
+        starts[rows],
+        stops[rows],
+        pa.schema([]) if is_whole else schema,
+    )
+    refused |= {int(rows[i]): why for i, why in failed.items()}
+    rows = np.delete(rows, list(failed))
     if is_whole:
         texts = span_texts(data, starts[rows], stops[rows])
         tables = [pa.Table.from_batches([whole_batch(texts)])]
     replaced: dict[int, int] = {}
     doubtful: dict[int, tuple[str, str]] = {}
     for row in sorted(row for row, why in refused.items() if why[0] in _REASONS_OF_ONE_FIELD):
-        line, (reason, message) = bytes(memoryview(data)[starts[row] : stops[row]]), refused[row]
-        again = (
-            _read_whole(line, replaces_bad_text=replaces_bad_text)
-            if is_whole
-            else _read_needed(line, schema)
-        )
-        if again is None or not again.is_text_alone:
-            message = message.removesuffix(ADVICE)
-        elif again.n_replaced and not replaces_bad_text and reason != INVALID_UTF8:
-            message += ADVICE  # that of other bytes has it
-        refused[row] = reason, message
+        line = bytes(memoryview(data)[starts[row] : stops[row]])
+        again = _read_again(line, schema, replaces_bad_text=replaces_bad_text)
+        refused[row] = _with_advice(refused[row], again, replaces_bad_text=replaces_bad_text)
         if again is None or (again.n_replaced and not (replaces_bad_text or is_whole)):
             continue
         tables.append(again.table)
@@ -174,6 +139,78 @@ def parse_lines(
     return Parsed(batch, rows, starts, stops, refused, replaced, doubtful)
 
 
+def _rows_of_objects(
+    data: Bytes,
+    starts: npt.NDArray[np.int64],
+    stops: npt.NDArray[np.int64],
+    refused: dict[int, tuple[str, str]],
+) -> npt.NDArray[np.int64]:
+    """Return the lines that look like objects of UTF-8; trim their spans, and refuse the others."""
+    view = np.frombuffer(data, dtype=np.uint8)
+    rows = np.delete(np.arange(len(starts)), list(refused))
+    _trim(data, view, starts, stops, rows)
+    rows = rows[starts[rows] < stops[rows]]
+    shaped = (view[starts[rows]] == _OPEN) & (view[stops[rows] - 1] == _CLOSE)
+    for row in rows[~shaped].tolist():
+        line = bytes(memoryview(data)[starts[row] : stops[row]])
+        refused[row] = "not an object", _no_object(line)
+    rows = rows[shaped]
+    if bad := not_utf8(data, starts[rows], stops[rows]):
+        refused |= {int(rows[i]): why for i, why in bad.items()}
+        rows = np.delete(rows, list(bad))
+    return rows
+
+
+def _without_refused(
+    data: Bytes,
+    starts: npt.NDArray[np.int64],
+    stops: npt.NDArray[np.int64],
+    refused: Mapping[int, tuple[str, str]],
+) -> Bytes:
+    """Return the data with blanks in place of refused lines; a copy only if there are any."""
+    if not refused:
+        return data
+    clean = bytearray(data)
+    for row in refused:
+        clean[starts[row] : stops[row]] = b" " * int(stops[row] - starts[row])
+    return clean
+
+
+def _read_rows(
+    data: Bytes,
+    starts: npt.NDArray[np.int64],
+    stops: npt.NDArray[np.int64],
+    schema: pa.Schema,
+) -> tuple[list[pa.Table], dict[int, tuple[str, str]]]:
+    """Return the tables of n lines, and why some were refused, by their number."""
+    buffer, tables = pa.py_buffer(data), list[pa.Table]()
+    failures: dict[int, Failure] = {}
+
+    def check(first: int, last: int) -> int | None:
+        start, stop = int(starts[first]), int(stops[last - 1])
+        outcome = read_json(buffer.slice(start, stop - start), last - first, schema)
+        if isinstance(outcome, pa.Table):
+            tables.append(outcome)
+            return None
+        failures[first] = outcome
+        return first + outcome.row if outcome.row >= 0 else -1
+
+    failed = find_bad(len(starts), check)
+    return tables, {i: failures[i][:2] for i in failed}
+
+
+def _with_advice(
+    why: tuple[str, str], again: _Again | None, *, replaces_bad_text: bool
+) -> tuple[str, str]:
+    """Return why a line was refused; with the option that replaces its text, if that helps."""
+    reason, message = why
+    if again is None or not again.is_text_alone:
+        message = message.removesuffix(ADVICE)
+    elif again.n_replaced and not replaces_bad_text and reason != INVALID_UTF8:
+        message += ADVICE  # that of other bytes has it
+    return reason, message
+
+
 class _Again(NamedTuple):
     """A record that was refused and read again: a table of one row.
 
@@ -184,6 +221,13 @@ class _Again(NamedTuple):
     table: pa.Table
     n_replaced: int
     is_text_alone: bool
+
+
+def _read_again(line: bytes, schema: pa.Schema, *, replaces_bad_text: bool) -> _Again | None:
+    """Return a refused record by what is needed of it; None if it is still refused."""
+    if wants_record_json(schema):
+        return _read_whole(line, replaces_bad_text=replaces_bad_text)
+    return _read_needed(line, schema)
 
 
 def _read_needed(line: bytes, schema: pa.Schema) -> _Again | None:
