@@ -2,7 +2,6 @@
 
     python -m bench.trip                         count them
     python -m bench.trip --list TRIP             list them in the order of their first call
-    python -m bench.trip --rooms                 the lines of each room, and their limit
 
 `block` and `chat` are what runs while parts are made: three records of JSON Lines, and two chats
 with the template of the tokenizer. `call` is the whole call of `tokmill.pretrain` with
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tokmill
-from bench.rooms import ROOMS, SOURCE, room_lines
+from bench.rooms import SOURCE
 from bench.tables import table
 
 if TYPE_CHECKING:
@@ -110,23 +109,12 @@ def trip_table(found: dict[str, Calls]) -> str:
     return table(["trip", "functions", "modules", "calls", "aim"], rows)
 
 
-def rooms_table() -> str:
-    """Return the lines of each room, and its limit."""
-    rows = [
-        [room, f"{n_lines:,}", f"{ROOMS.get(room, 0):,}"] for room, n_lines in room_lines().items()
-    ]
-    return table(["room", "lines", "limit"], rows)
-
-
 def main() -> None:
     """Print what is asked for."""
     parser = argparse.ArgumentParser(prog="bench.trip", description=__doc__.splitlines()[0])
     parser.add_argument("--list", choices=TRIPS, help="list its functions, and the calls of each")
-    parser.add_argument("--rooms", action="store_true", help="print the lines of each room")
     given = parser.parse_args()
-    if given.rooms:
-        print(rooms_table())
-    elif given.list:
+    if given.list:
         for (module, name), n_calls in trips()[given.list].items():
             print(f"{module}: {name} {n_calls:,}")
     else:

@@ -14,7 +14,7 @@ import grimp
 import pytest
 from packaging.requirements import Requirement
 
-from bench.rooms import ROOMS, room_lines, too_large
+from bench.rooms import ROOMS, gauges, too_large
 from tokmill.version import __version__
 
 ROOT = Path(__file__).parents[1]
@@ -38,7 +38,7 @@ def is_property(function: ast.FunctionDef) -> bool:
 
 
 def test_no_room_has_more_lines_than_its_limit() -> None:
-    assert too_large(room_lines()) == []
+    assert too_large(gauges()) == []
 
 
 def test_a_room_that_grows_past_its_limit_is_named_with_what_to_do(tmp_path: Path) -> None:
@@ -47,14 +47,27 @@ def test_a_room_that_grows_past_its_limit_is_named_with_what_to_do(tmp_path: Pat
         (tmp_path / name).write_text("\n" * n_lines)
     (tmp_path / "values.py").write_text("\n" * 2_000)
     (tmp_path / "sources" / "notes.md").write_text("\n" * 9_000)
-    lines = room_lines(tmp_path)
-    assert (lines["modules at the top"], lines["cli, api"], lines["all"]) == (2_000, 0, 8_001)
+    rooms = gauges(tmp_path)
+    n_lines = [rooms[room].n_lines for room in ("modules at the top", "cli, api", "all")]
+    assert n_lines == [2_000, 0, 8_001]
     todo = "delete what is no longer needed, or raise the limit in bench/rooms.py and give the "
     limit = ROOMS["sources"]
-    assert too_large(lines) == [
+    assert too_large(rooms) == [
         f"sources: 6,000 lines, limit {limit:,}: {todo}reason in the commit",
         f"new: 1 line, limit 0: {todo}reason in the commit",
     ]
+
+
+def test_density_and_decisions_are_counted_as_the_page_says(tmp_path: Path) -> None:
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "a.py").write_text(
+        '"""About."""\n\n# why\ndef f(x):\n    """Return."""\n'
+        "    if x and x > 1 or not x:\n        return [y for y in x if y]\n"
+        "    def g():\n        while x:\n            pass\n"
+    )
+    room = gauges(tmp_path)["sources"]
+    assert (room.n_code_lines, list(room.decisions.values())) == (6, [5, 1])
+    assert (room.p90(), len(room.over(4)), len(room.over(5))) == (5, 1, 0)
 
 
 def test_the_first_line_of_a_module_is_a_sentence_on_its_subject() -> None:
