@@ -8,7 +8,8 @@ import pytest
 
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.names import parse_json
-from tokmill.chat.reading.messages import Content, read_calls, read_content, read_tools
+from tokmill.chat.reading.content import Content, read_content
+from tokmill.chat.reading.tools import read_calls, read_tools
 from tokmill.settings.sft import SftSettings
 
 SETTINGS = SftSettings()

@@ -35,7 +35,8 @@ from tokmill.chat.names import (
     shown_keys,
 )
 from tokmill.chat.reading.messages import rows_of
-from tokmill.chat.reading.schemas import FIELDS_BY_SCHEMA, MIXED, is_kto, preference, recognise
+from tokmill.chat.reading.preference import is_kto, preference
+from tokmill.chat.reading.schemas import FIELDS_BY_SCHEMA, MIXED, recognise
 from tokmill.errors import UsageError
 from tokmill.settings.names import in_toml
 from tokmill.settings.schema import UnclearNamesError

@@ -5,10 +5,8 @@ A message has text, typed parts, reasoning and tool calls; a conversation has to
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.chat.control_strings import REASONING_TAGS
@@ -21,15 +19,12 @@ from tokmill.chat.names import (
     DETAIL_KEYS,
     DROP,
     MEDIA_KEYS,
-    PART_KEYS,
     PROMPT_KEYS,
     REASONING_KEYS,
     ROLE_GAP,
     ROLE_KEYS,
     ROLE_NAMES,
     SWITCH_KEYS,
-    TOOL_KEYS,
-    as_object,
     filled_key,
     first_present,
     is_filled,
@@ -45,13 +40,17 @@ from tokmill.chat.names import (
     text_of,
     wrong_type,
 )
-from tokmill.chat.reading.agents import (
-    UNKNOWN_PART,
-    chat_messages,
-    declared_functions,
-    with_parameters,
+from tokmill.chat.reading.agents import chat_messages
+from tokmill.chat.reading.content import (
+    PARTS,
+    READ_IN_PART,
+    Content,
+    GivenWeight,
+    read_content,
+    read_result,
 )
 from tokmill.chat.reading.table_nulls import for_template
+from tokmill.chat.reading.tools import BROKEN_CALL, read_calls
 from tokmill.chat.tagged_blocks import split_reasoning
 from tokmill.chat.weights import (
     NOT_TRAINED,
@@ -65,226 +64,6 @@ if TYPE_CHECKING:
 
     from tokmill.chat.conversation import Counts, Message
     from tokmill.settings.sft import SftSettings
-
-_PARTS = {
-    **dict.fromkeys(("text", "input_text", "output_text", "refusal"), "content"),
-    **dict.fromkeys(("reasoning", "thinking"), "reasoning_content"),
-    **dict.fromkeys(("tool_call", "function_call"), "tool_calls"),
-}
-"""The key of a message under which a part of each type comes."""
-
-_MEDIA_PARTS = frozenset(
-    (
-        "image", "image_url", "input_image", "document", "file", "input_file", "audio",
-        "input_audio", "video", "video_url", "search_result", "resource", "resource_link",
-    )
-)  # fmt: skip
-"""Types of parts that are no text; a list with one of them is no result to be written as JSON."""
-
-_ORDER_OF_PARTS = ("reasoning_content", "content", "tool_calls")
-"""As all templates write them."""
-
-_BROKEN_CALL, _BROKEN_TOOLS = "broken tool call", "broken tools"
-_BESIDE_ARGUMENTS = frozenset({"name", "id", "type", "index"})
-"""Keys of a call without arguments."""
-
-
-class GivenWeight(NamedTuple):
-    """The weight that a part gives, None if none; its place in the text of a message's key."""
-
-    key: str
-    start: int
-    stop: int
-    weight: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """The content of a message; `reasoning` is None if it has no such part.
-
-    `weights`: of each part.
-    """
-
-    text: str = ""
-    reasoning: str | None = None
-    calls: tuple[dict[str, Any], ...] = ()
-    weights: tuple[GivenWeight, ...] = field(default=(), compare=False)
-
-
-def read_content(value: Any, settings: SftSettings, where: str) -> Content:
-    """Return a content: a text, null (empty), or a list of typed parts, which are joined."""
-    if isinstance(value, str):
-        return Content(value)
-    if value is None:
-        return Content()
-    if not isinstance(value, list):
-        raise wrong_type(where, "text or a list of typed parts as content", value)
-    pieces_by_key: dict[str, list[str]] = {}
-    lengths = dict.fromkeys(_ORDER_OF_PARTS, 0)
-    calls: list[dict[str, Any]] = []
-    weights: list[GivenWeight] = []
-    before = _ORDER_OF_PARTS[0]
-    for number, part in enumerate(value, 1):
-        if part is None:  # columnar files have such lists
-            continue
-        here = f"{where}, part {number}"
-        before = key = _key_of_part(part, before, here)
-        start = lengths[key]
-        if key == "tool_calls":
-            own = read_calls(first_present(part, PART_KEYS), settings, here)
-            if not own:
-                raise ChatError(_BROKEN_CALL, f"{here}: expected a call as value, found none")
-            calls += own
-        else:
-            text = _part_text(part, here)
-            pieces_by_key.setdefault(key, []).append(text)
-            lengths[key] += len(text)
-        weight = message_weight(part, settings, here)
-        weights.append(GivenWeight(key, start, lengths[key], weight))
-    texts = {key: "".join(pieces) for key, pieces in pieces_by_key.items()}
-    return Content(
-        texts.get("content", ""), texts.get("reasoning_content"), tuple(calls), tuple(weights)
-    )
-
-
-def _key_of_part(part: Any, before: str, where: str) -> str:
-    """Return the key of a message that a part belongs to; `before`: that of the part before it."""
-    if not isinstance(part, dict):
-        raise wrong_type(where, "an object with type and text", part)
-    name = part.get("type")
-    key = _PARTS.get(name) if isinstance(name, str) else None
-    if key is None:
-        raise ChatError(
-            UNKNOWN_PART,
-            f"{where}: expected type {', '.join(_PARTS)}, found {shown(name)}",
-        )
-    if _ORDER_OF_PARTS.index(key) < _ORDER_OF_PARTS.index(before):
-        raise ChatError(
-            "order of parts",
-            f"{where}: expected reasoning, then text, then tool calls, found {name} behind "
-            "a later one; make messages of them",
-        )
-    return key
-
-
-def _part_text(part: dict[str, Any], where: str) -> str:
-    value = first_present(part, PART_KEYS)
-    if value is None and part["type"] in part:  # {"type": "thinking", "thinking": "…"}
-        value = part[part["type"]]
-    others = [key for key in part if key not in _READ_IN_PART and is_filled(part[key])]
-    if value is None and not others:  # columnar files have such parts
-        return ""
-    if not isinstance(value, str):
-        raise wrong_type(where, f"text under {', '.join(PART_KEYS)}", value)
-    return value
-
-
-def read_result(value: Any, settings: SftSettings, where: str) -> Content:
-    """Return what a tool returned: text and typed parts as such, any other value as JSON."""
-    if isinstance(value, str):
-        return Content(value)
-    is_list = isinstance(value, list)
-    types = {part.get("type") for part in value if isinstance(part, dict)} if is_list else ()
-    are_parts = any(isinstance(name, str) and _is_part_type(name) for name in types)
-    if are_parts or not is_filled(value):
-        return read_content(value, settings, where)
-    return Content(json.dumps(value, ensure_ascii=False))
-
-
-def _is_part_type(name: str) -> bool:
-    return name in _PARTS or name in _MEDIA_PARTS
-
-
-def read_tools(record: Mapping[str, Any], first: Any = None) -> list[Any] | None:
-    """Return the functions that a record describes, None if it has none.
-
-    They are a list, one object, or JSON text of either, under one of `TOOL_KEYS`, or as in minimind
-    in the first message, `first`. A bare function becomes {"type": "function", "function": {...}}.
-    """
-    value = first_present(record, TOOL_KEYS)
-    if value is None and isinstance(first, dict):
-        value = first.get("tools")
-    listed = parsed(value, _BROKEN_TOOLS, "tools")
-    if isinstance(listed, dict):
-        listed = [listed] if listed else None
-    if listed is not None and not isinstance(listed, list):
-        raise ChatError(_BROKEN_TOOLS, f"tools: expected a list, found {shown(listed)}")
-    tools = []
-    for tool in listed or ():
-        tools += declared_functions(tool)
-    return [_read_tool(tool, f"tool {i}") for i, tool in enumerate(tools, 1)] or None
-
-
-def _read_tool(value: Any, where: str) -> dict[str, Any]:
-    tool, function = _function_in(value, _BROKEN_TOOLS, where)
-    if tool.get("type") == "function" and function is not tool:
-        canonical = with_parameters(function)
-        return tool if canonical is function else {**tool, "function": canonical}
-    rest = {key: tool[key] for key in tool if key not in ("type", "function")}
-    if function is not tool:
-        return {"type": "function", **rest, "function": with_parameters(function)}
-    return {"type": "function", "function": with_parameters(rest)}
-
-
-def _function_in(value: Any, reason: str, where: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return an object, which may be JSON text, and the function that it holds, or is itself."""
-    item = function = as_object(parsed(value, reason, where))
-    if isinstance(item, dict) and (
-        item.get("type") in (None, "function")
-        # Anthropic's name of a function that the user defines
-        or (item.get("type") == "custom" and is_filled(item.get("input_schema")))
-    ):
-        function = item if item.get("function") is None else as_object(item["function"])
-        if isinstance(function, dict) and function.get("name") and type(function["name"]) is str:
-            return item, function
-    raise ChatError(reason, f"{where}: expected a function with a name, found {shown(function)}")
-
-
-def read_calls(value: Any, settings: SftSettings, where: str) -> list[dict[str, Any]]:
-    """Return tool calls as {"type": "function", "function": {"name", "arguments"}}, `id` if any.
-
-    `value`: a call or a list of calls, or JSON text of either. A call has `function`, or `name` and
-    `arguments`.
-    """
-    calls = parsed(value, _BROKEN_CALL, where)
-    if calls is None:
-        return []
-    listed = [calls] if isinstance(calls, dict) else calls
-    if not isinstance(listed, list):
-        raise ChatError(_BROKEN_CALL, f"{where}: expected a list of calls, found {shown(calls)}")
-    return [_read_call(call, settings, where) for call in listed if call is not None]
-
-
-def _read_call(value: Any, settings: SftSettings, where: str) -> dict[str, Any]:
-    call, function = _function_in(value, _BROKEN_CALL, where)
-    arguments = _read_arguments(function, settings, f"{where}: {shown(function['name'])}")
-    names = {} if call.get("id") is None else {"id": call["id"]}
-    canonical = {"name": function["name"], "arguments": arguments}
-    return {**names, "type": "function", "function": canonical}
-
-
-def _read_arguments(function: Mapping[str, Any], settings: SftSettings, where: str) -> Any:
-    """Return the arguments of a call; without any, an empty object."""
-    arguments = function.get("arguments")
-    if arguments is None:
-        others = [k for k in function if k not in _BESIDE_ARGUMENTS and function[k] is not None]
-        if others:
-            raise ChatError(
-                _BROKEN_CALL, f"{where}: expected arguments, found {shown_keys(others)}"
-            )
-        return {}
-    if isinstance(arguments, str):
-        if settings.tool_arguments == "keep":
-            return arguments
-        arguments = parsed(arguments, _BROKEN_CALL, f"{where}: arguments")
-    if arguments is None or arguments == []:  # of a call without any: "", "null", an empty map
-        return {}
-    arguments = as_object(arguments)
-    if not isinstance(arguments, dict):
-        raise ChatError(
-            _BROKEN_CALL, f"{where}: expected arguments in an object, found {shown(arguments)}"
-        )
-    return arguments
 
 
 def message_list(value: Any, where: str) -> list[Any]:
@@ -511,7 +290,7 @@ def _content_of(item: Mapping[str, Any], role: str, settings: SftSettings, where
     reasoning, value = _thought_before(value)
     calls = read_calls(value, settings, where)
     if not calls:
-        raise ChatError(_BROKEN_CALL, f"{where}: expected a call, found {shown(value)}")
+        raise ChatError(BROKEN_CALL, f"{where}: expected a call, found {shown(value)}")
     return Content(reasoning=reasoning, calls=tuple(calls))
 
 
@@ -559,7 +338,7 @@ def _read_all_calls(
         others = read_calls(item.get(key), settings, f"{where}: {key}")
         if calls and others:
             raise ChatError(
-                _BROKEN_CALL,
+                BROKEN_CALL,
                 f"{where}: expected calls in one of content, {', '.join(CALL_KEYS)}, found several",
             )
         calls = calls or others
@@ -646,7 +425,6 @@ _READ_HERE = frozenset(
     ("name", "tool_call_id", "tools", *REASONING_KEYS, *CALL_KEYS, *SWITCH_KEYS, *DETAIL_KEYS)
 )
 _NO_PARTS = frozenset(("tools", *CALL_KEYS, *DETAIL_KEYS))
-_READ_IN_PART = frozenset(("type", *PART_KEYS, *SWITCH_KEYS))
 
 
 _NEVER_HANDED = frozenset(("with_input", *ROLE_KEYS, *CONTENT_KEYS, *MEDIA_KEYS))
@@ -673,8 +451,8 @@ def _unread_in_message(
         unread |= {
             f"{key}[].{name}"
             for part in parts
-            if isinstance(part, dict) and part.get("type") in _PARTS  # others are calls
+            if isinstance(part, dict) and part.get("type") in PARTS  # others are calls
             for name in part
-            if name not in _READ_IN_PART and name != part["type"] and is_filled(part[name])
+            if name not in READ_IN_PART and name != part["type"] and is_filled(part[name])
         }
     return unread

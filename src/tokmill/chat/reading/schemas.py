@@ -16,13 +16,9 @@ from tokmill.chat.names import (
     DROP,
     HISTORY_KEYS,
     INPUT_KEYS,
-    LABEL_KEY,
     MEDIA_KEYS,
-    PREFERENCE_KEYS,
     PROMPT_KEYS,
     REASONING_KEYS,
-    ROLE_KEYS,
-    ROLE_NAMES,
     SYSTEM_KEYS,
     TOOL_KEYS,
     TURN_KEYS,
@@ -44,16 +40,17 @@ from tokmill.chat.names import (
     wrong_type,
 )
 from tokmill.chat.reading.agents import gemini_messages, gemini_text, is_content, is_item
+from tokmill.chat.reading.content import read_content
 from tokmill.chat.reading.messages import (
     Turns,
     check_media,
     message_list,
-    read_content,
     read_messages,
-    read_tools,
     rows_of,
 )
+from tokmill.chat.reading.preference import SUSPECT, preference
 from tokmill.chat.reading.table_nulls import without_table_nulls
+from tokmill.chat.reading.tools import read_tools
 from tokmill.chat.weights import NOT_TRAINED, prompt_weights, times_record_weight
 
 if TYPE_CHECKING:
@@ -71,20 +68,8 @@ JOINS = {"auto": "\n", "newline": "\n", "blank-line": "\n\n", STANFORD: "\n\n###
 """The text between an instruction and its input, if neither is empty. Stanford's heading precedes
 every input, also after an empty instruction; with template alpaca, `auto` means Stanford's."""
 
-_SUSPECT = frozenset((*PREFERENCE_KEYS, LABEL_KEY))
-"""A record with none of these keys is no preference data."""
-
-_SPECIAL = _SUSPECT.union(MEDIA_KEYS, WEIGHT_KEYS, (VARIABLES_KEY,))
+_SPECIAL = SUSPECT.union(MEDIA_KEYS, WEIGHT_KEYS, (VARIABLES_KEY,))
 """Nearly all records have none of these keys, and need none of their checks."""
-
-_KTO_LABELS = frozenset(
-    (
-        "true", "false", "0", "1", "0.0", "1.0", "good", "bad", "desirable", "undesirable",
-        "thumbs_up", "thumbs_down", "thumbup", "thumbdown", "thumbsup", "thumbsdown", "up", "down",
-        "upvote", "downvote", "like", "dislike", "liked", "disliked", "accept", "reject",
-        "accepted", "rejected", "chosen", "preferred", "dispreferred", "👍", "👎",
-    )
-)  # fmt: skip
 
 _SYSTEM_ROLES = ("system", "developer")
 
@@ -177,72 +162,6 @@ def _read_keys(filled: tuple[str, ...], name: str) -> frozenset[str]:
     read = frozenset(key for key in first_filled if key is not None)
     # Beside an instruction, an input is the instruction's own.
     return read.difference(INPUT_KEYS) if name == "prompt" and "instruction" in filled else read
-
-
-def preference(record: Mapping[str, Any], kind: str | None, settings: SftSettings) -> str:
-    """Return why a record of schema `kind` is preference data; '' if it is none.
-
-    With --fields messages=chosen the chosen answers are those to train on.
-    """
-    keys = [
-        key
-        for key in PREFERENCE_KEYS
-        if isinstance(value := record.get(key), str | list | dict)
-        or (key == "kto_tag" and value is not None)
-    ]
-    if keys and not _SUSPECT.intersection(given_fields(settings.fields).values()):
-        advice = _advice(record, kind, keys)
-        return f"preference data, found {keys[0]}: expected one answer to train on: {advice}"
-    if kind in (None, "text") or not is_kto(record.get(LABEL_KEY)):
-        return ""
-    return (
-        "preference data, found label of good and bad answers (KTO): expected answers to train on; "
-        "keep the good ones and leave out label, or train all with --ignore-keys=label"
-    )
-
-
-def _advice(record: Mapping[str, Any], kind: str | None, keys: Sequence[str]) -> str:
-    """Return the option with which a record that has preferences is trained on."""
-    turns = filled_key(record, (*TURN_KEYS, "conversations"))
-    asks = bool(turns) and kind in ("messages", "conversations")
-    asks = asks and not _is_answered(record[turns], turns)
-    if kind is not None and not (asks and "chosen" in keys):  # an answer stands beside them
-        return f"--ignore-keys={','.join(keys)} trains on the rest of the record"
-    chosen = record.get("chosen")
-    first = chosen[0] if isinstance(chosen, list) and chosen else chosen
-    # A reply alone is the answer to a prompt; other messages are the whole chat.
-    is_message, is_chat = isinstance(first, dict), False
-    if isinstance(first, dict):
-        is_chat = ROLE_NAMES.get(str(first_present(first, ROLE_KEYS))) != "assistant"
-    is_asked = asks or filled_key(record, (*PROMPT_KEYS, "instruction"))
-    if chosen is None or (is_message and not is_chat and not is_asked):
-        return "put it under completion, or at the end of messages"
-    fields = "completion=chosen"
-    if is_chat:
-        fields = "messages=chosen"
-    elif asks:
-        fields = f"prompt={turns},completion=chosen"
-    elif not is_asked:  # a whole chat as one text
-        fields = "text=chosen"
-    return f"--fields={fields} trains on the chosen ones, and leaves the others out"
-
-
-def _is_answered(turns: Any, where: str) -> bool:
-    """Return whether the last message of a chat is the assistant's."""
-    try:
-        items = message_list(turns, where)
-    except ChatError:
-        return True
-    last = items[-1] if items else None
-    name = first_present(last, ROLE_KEYS) if isinstance(last, dict) else None
-    return ROLE_NAMES.get(str(name).lower()) not in ("user", "tool")
-
-
-def is_kto(label: Any) -> bool:
-    """Return whether a label says that an answer is good or bad."""
-    if not isinstance(label, str | int | float):
-        return False
-    return str(label).strip().lower().replace("-", "_").replace(" ", "_") in _KTO_LABELS
 
 
 def _of_other_schema(record: Mapping[str, Any], name: str, error: ChatError) -> ChatError:

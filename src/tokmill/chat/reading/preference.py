@@ -1,0 +1,105 @@
+"""Preference data: records with several answers to choose from, or an opinion on one.
+
+A record of them stops the run: the message names the option that trains on the chosen answers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tokmill.chat.conversation import ChatError
+from tokmill.chat.names import (
+    LABEL_KEY,
+    PREFERENCE_KEYS,
+    PROMPT_KEYS,
+    ROLE_KEYS,
+    ROLE_NAMES,
+    TURN_KEYS,
+    filled_key,
+    first_present,
+    given_fields,
+)
+from tokmill.chat.reading.messages import message_list
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tokmill.settings.sft import SftSettings
+
+SUSPECT = frozenset((*PREFERENCE_KEYS, LABEL_KEY))
+"""A record with none of these keys is no preference data."""
+
+_KTO_LABELS = frozenset(
+    (
+        "true", "false", "0", "1", "0.0", "1.0", "good", "bad", "desirable", "undesirable",
+        "thumbs_up", "thumbs_down", "thumbup", "thumbdown", "thumbsup", "thumbsdown", "up", "down",
+        "upvote", "downvote", "like", "dislike", "liked", "disliked", "accept", "reject",
+        "accepted", "rejected", "chosen", "preferred", "dispreferred", "👍", "👎",
+    )
+)  # fmt: skip
+
+
+def preference(record: Mapping[str, Any], kind: str | None, settings: SftSettings) -> str:
+    """Return why a record of schema `kind` is preference data; '' if it is none.
+
+    With --fields messages=chosen the chosen answers are those to train on.
+    """
+    keys = [
+        key
+        for key in PREFERENCE_KEYS
+        if isinstance(value := record.get(key), str | list | dict)
+        or (key == "kto_tag" and value is not None)
+    ]
+    if keys and not SUSPECT.intersection(given_fields(settings.fields).values()):
+        advice = _advice(record, kind, keys)
+        return f"preference data, found {keys[0]}: expected one answer to train on: {advice}"
+    if kind in (None, "text") or not is_kto(record.get(LABEL_KEY)):
+        return ""
+    return (
+        "preference data, found label of good and bad answers (KTO): expected answers to train on; "
+        "keep the good ones and leave out label, or train all with --ignore-keys=label"
+    )
+
+
+def _advice(record: Mapping[str, Any], kind: str | None, keys: Sequence[str]) -> str:
+    """Return the option with which a record that has preferences is trained on."""
+    turns = filled_key(record, (*TURN_KEYS, "conversations"))
+    asks = bool(turns) and kind in ("messages", "conversations")
+    asks = asks and not _is_answered(record[turns], turns)
+    if kind is not None and not (asks and "chosen" in keys):  # an answer stands beside them
+        return f"--ignore-keys={','.join(keys)} trains on the rest of the record"
+    chosen = record.get("chosen")
+    first = chosen[0] if isinstance(chosen, list) and chosen else chosen
+    # A reply alone is the answer to a prompt; other messages are the whole chat.
+    is_message, is_chat = isinstance(first, dict), False
+    if isinstance(first, dict):
+        is_chat = ROLE_NAMES.get(str(first_present(first, ROLE_KEYS))) != "assistant"
+    is_asked = asks or filled_key(record, (*PROMPT_KEYS, "instruction"))
+    if chosen is None or (is_message and not is_chat and not is_asked):
+        return "put it under completion, or at the end of messages"
+    fields = "completion=chosen"
+    if is_chat:
+        fields = "messages=chosen"
+    elif asks:
+        fields = f"prompt={turns},completion=chosen"
+    elif not is_asked:  # a whole chat as one text
+        fields = "text=chosen"
+    return f"--fields={fields} trains on the chosen ones, and leaves the others out"
+
+
+def _is_answered(turns: Any, where: str) -> bool:
+    """Return whether the last message of a chat is the assistant's."""
+    try:
+        items = message_list(turns, where)
+    except ChatError:
+        return True
+    last = items[-1] if items else None
+    name = first_present(last, ROLE_KEYS) if isinstance(last, dict) else None
+    return ROLE_NAMES.get(str(name).lower()) not in ("user", "tool")
+
+
+def is_kto(label: Any) -> bool:
+    """Return whether a label says that an answer is good or bad."""
+    if not isinstance(label, str | int | float):
+        return False
+    return str(label).strip().lower().replace("-", "_").replace(" ", "_") in _KTO_LABELS
