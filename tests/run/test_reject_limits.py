@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from tokmill.chat.noticed import LOST_BLOCKS, LOST_REASONING, WRITTEN_BY
+from tokmill.chat.noticed import LOST_BLOCKS, LOST_CALLS, LOST_REASONING, WRITTEN_BY
 from tokmill.dataset.counts import TRAINED_TURNS, Counts
 from tokmill.errors import RecordError, UnreadInputError
 from tokmill.recipes.spec import Increments
@@ -231,3 +231,10 @@ def test_the_advice_on_lost_reasoning_is_of_the_model_that_loses_it(beside, advi
         check_chats(LimitSettings(), {TRAINED_TURNS: 10, LOST_REASONING: 9, **beside}, 10)
     assert advice in str(caught.value)
     assert "smollm3" not in str(caught.value)
+
+
+def test_a_fraction_of_one_allows_samples_that_lose_several_fields():
+    counters = {TRAINED_TURNS: 10, LOST_REASONING: 9, LOST_CALLS: 9}
+    check_chats(LimitSettings(max_reject_fraction=1.0), counters, 10)
+    with pytest.raises(RecordError, match="more in 10 samples"):
+        check_chats(LimitSettings(max_reject_fraction=0.9), counters, 10)

@@ -164,7 +164,8 @@ def check_chats(limits: LimitSettings, counters: Mapping[str, int], n_samples: i
             "--train=+next-role the token of the next role, --train=-eot trains no ends"
         )
     lost = {name: counters[name] for name in sorted(LOST) if counters.get(name)}
-    if sum(lost.values()) > limits.max_reject_fraction * n_samples:
+    most_samples = min(sum(lost.values()), n_samples)  # one sample may lose several fields
+    if most_samples > limits.max_reject_fraction * n_samples:
         raise RecordError(
             f"{', '.join(counted(n, name) for name, n in lost.items())}: more in "
             f"{plural(n_samples, 'sample')} than --max-reject-fraction="
