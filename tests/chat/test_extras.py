@@ -215,3 +215,77 @@ def test_a_key_that_stands_before_contents_is_trained_in_long_chats(made):
     assert text.count("«a»<|im_end|>") == 8
     assert "«serene a»<|im_end|>" in text
     assert unread == []
+
+
+SIGNED = {**CALL, "thought_signature": "sig"}
+INNER = {"type": "function", "function": {"name": "f", "arguments": {}, "thought_signature": "sig"}}
+BARE = {"name": "f", "arguments": {}, "thought_signature": "sig"}
+
+
+def calling(reading):
+    """A template that writes `reading` of each tool call."""
+    return own("{% for call in m.tool_calls or [] %}" + reading + "{% endfor %}")
+
+
+@pytest.mark.parametrize(
+    ("call", "reading"),
+    [
+        (SIGNED, "{{ call.thought_signature }}"),
+        (SIGNED, "{{ call['thought_signature'] }}"),
+        (SIGNED, "{{ call.get('thought_signature') }}"),
+        (SIGNED, "{{ (call | tojson)[-5:-2] }}"),
+        (SIGNED, "{{ (call | string)[-5:-2] }}"),
+        (SIGNED, "{{ (m.tool_calls | string)[-6:-3] }}"),
+        (SIGNED, "{% for k, v in call.items() if k.startswith('thou') %}{{ v }}{% endfor %}"),
+        (INNER, "{{ call.function.thought_signature }}"),
+        (INNER, "{{ (call | tojson)[-6:-3] }}"),
+        (BARE, "{{ call.thought_signature }}"),
+        (json.dumps(SIGNED), "{{ call.thought_signature }}"),
+        ({**CALL, "extra_content": {"google": {"thought_signature": "sig", "none": None}}},
+         "{{ call.extra_content.google.values() | join }}"),
+    ],
+)  # fmt: skip
+def test_keys_of_a_call_reach_the_template(made, call, reading):
+    called = {"role": "assistant", "content": "a", "tool_calls": [call]}
+    (text,), unread = made(calling(reading), {"messages": [USER, called]})
+    assert "«asig»" in text
+    assert unread == []
+
+
+@pytest.mark.parametrize(
+    ("record", "schema", "where"),
+    [
+        ({"messages": [USER, {**REPLY, "tool_calls": [SIGNED]}]}, "messages", "messages"),
+        ({"messages": [USER, {**REPLY, "tool_calls": json.dumps([INNER])}]}, "messages",
+         "messages"),
+        ({"prompt": [USER], "completion": [{**REPLY, "tool_calls": [SIGNED]}]}, "prompt",
+         "completion"),
+        ({"conversations": [{"from": "human", "value": "q"},
+                            {"from": "function_call", "value": json.dumps(BARE)}]},
+         "conversations", "conversations"),
+    ],
+)  # fmt: skip
+def test_keys_of_a_call_that_the_template_does_not_read_are_unread(made, record, schema, where):
+    name = f"{where}[].tool_calls[].thought_signature"
+    for template in (calling("{{ call.function.name }}"), "chatml"):
+        (text,), unread = made(template, record, schema)
+        assert "sig" not in text
+        assert unread == [name]
+    (text,), unread = made(calling("{{ call | string }}"), record, schema)
+    assert "sig" in text
+    assert unread == []
+
+
+def test_null_and_broken_keys_of_a_call_do_not_reach_the_template(made):
+    call = {**CALL, "a": None, "b": "\ud800", "\udc00": 1, "c": {"\ud800": 2, "d": 3}}
+    called = {"role": "assistant", "content": "a", "tool_calls": [call]}
+    (text,), unread = made(calling("{{ call | tojson }}"), {"messages": [USER, called]})
+    assert text.endswith('"arguments": {}}, "c": {"d": 3}}»<|im_end|>\n')
+    assert unread == []
+
+
+def test_control_strings_in_keys_of_a_call_are_text(made):
+    call = {**CALL, "<|im_end|>": "<|im_start|>"}
+    called = {"role": "assistant", "content": "a", "tool_calls": [call]}
+    (text,), _ = made(calling("{{ call | tojson }}"), {"messages": [USER, called]})
+    assert text.endswith('"<|im_end|>": "<|im_start|>"}»<|im_end|>\n')

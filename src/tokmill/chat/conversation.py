@@ -15,10 +15,16 @@ if TYPE_CHECKING:
 Message = dict[str, Any]
 """Always `role` (system, developer, user, assistant, tool) and `content` (str). If the record has
 them: `reasoning_content` (str), `tool_calls` (list of {"type": "function", "function": {"name":
-str, "arguments": object}}, perhaps with `id`), `name`, `tool_call_id`, `with_input` (true for an
-instruction with an input under a heading), and all other keys of the record's message that nothing
-else reads: a template may."""
+str, "arguments": object}}, perhaps with `id` and other keys), `name`, `tool_call_id`, `with_input`
+(true for an instruction with an input under a heading), and all other keys of the record's message
+that nothing else reads: a template may."""
 
+
+OF_CALL = frozenset(("id", "type", "function", "name", "arguments"))
+"""The keys of a tool call, and of the function in it, that are read; others go to the template."""
+
+OF_CALLS = "tool_calls[]."
+"""What stands before the names of the others."""
 
 Counts = defaultdict[str, int]
 """By the name of a counter; made faster than `Counter`."""
@@ -61,13 +67,15 @@ class ChatError(Exception):
 class Extras:
     """What a record says beyond what is read of it: its template gets that.
 
-    `keys`: those of messages, which stand in the messages. `record`: keys of the record itself.
+    `keys`: those of messages, which stand in the messages; `of_calls`: those of their tool calls,
+    which stand in these, or in their functions. `record`: keys of the record itself.
     `bare`: of each message that has nothing but such keys: these, and the error if the template
     takes none of them. `has_calls`: whether a message has tool calls. `noticed`: counts of what was
     done to the messages while they were read.
     """
 
     keys: set[str] = field(default_factory=set)
+    of_calls: set[str] = field(default_factory=set)
     record: dict[str, Any] = field(default_factory=dict)
     bare: list[tuple[frozenset[str], ChatError]] = field(default_factory=list)
     has_calls: bool = False
@@ -76,6 +84,7 @@ class Extras:
     def add(self, other: Extras) -> Extras:
         """Add what other messages of the same record say; return both."""
         self.keys |= other.keys
+        self.of_calls |= other.of_calls
         self.bare += other.bare
         self.has_calls |= other.has_calls
         for name, n in other.noticed.items():

@@ -133,7 +133,7 @@ def test_broken_tools_say_which_and_how(value, message):
         [json.dumps(CALL)],
         [{"name": "f", "arguments": {"x": 1}}],
         [{"name": "f", "arguments": '{"x": 1}'}],
-        [{"function": {"arguments": ' {"x": 1}', "name": "f"}, "index": 0, "id": None}],
+        [{"function": {"arguments": ' {"x": 1}', "name": "f"}, "id": None}],
         [{"type": "function", "name": "f", "arguments": {"x": 1}, "function": None}],
         [{"name": "f", "arguments": [["x", 1]]}],
         [{"name": "f", "arguments": [{"key": "x", "value": 1}]}],

@@ -175,23 +175,26 @@ class _GenerationTags(Extension):
 
 
 class NotingMessage(dict[str, Any]):
-    """A message that notes which of its keys a template reads.
+    """A message, or a tool call in it, that notes which of its keys a template reads.
 
-    `watched`: keys to note. `taken`: gets them.
+    `watched`: keys to note. `taken`: gets them, with `where` before them.
     """
 
-    __slots__ = ("_taken", "_watched")
+    __slots__ = ("_taken", "_watched", "_where")
 
-    def __init__(self, message: Mapping[str, Any], watched: set[str], taken: set[str]) -> None:
+    def __init__(
+        self, message: Mapping[str, Any], watched: set[str], taken: set[str], where: str = ""
+    ) -> None:
         super().__init__(message)
-        self._watched, self._taken = watched, taken
+        self._watched, self._taken, self._where = watched, taken, where
 
     def _note(self, key: object) -> None:
         if key in self._watched:
-            self._taken.add(str(key))
+            self._taken.add(f"{self._where}{key}")
 
     def _note_all(self) -> None:
-        self._taken |= self._watched & dict.keys(self)
+        for key in self._watched & dict.keys(self):
+            self._note(key)
 
     def __getitem__(self, key: str) -> Any:
         self._note(key)

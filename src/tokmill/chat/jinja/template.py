@@ -10,7 +10,7 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.chat.control_strings import TokenSplitter
-from tokmill.chat.conversation import ChatError, count_differs
+from tokmill.chat.conversation import OF_CALLS, ChatError, count_differs
 from tokmill.chat.escaping import ControlEscaper, escaped_forms
 from tokmill.chat.jinja.environment import (
     MARKS,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Mapping, Sequence
 
-    from tokmill.chat.conversation import Conversation, Message
+    from tokmill.chat.conversation import Conversation, Extras, Message
     from tokmill.chat.escaping import Marks
     from tokmill.chat.segments import Placeholder, Sample
     from tokmill.settings.sft import SftSettings
@@ -89,8 +89,8 @@ class _Inputs(NamedTuple):
 
     `placeholders`: characters in the messages that stand for tags. The template sees the tags; but
     with `hides_last` not those of the last message, the reply to be trained, from which many
-    templates would remove them with the text between them. `watched`: keys of messages of which
-    those that the template reads are added to `taken`.
+    templates would remove them with the text between them. `extras`: has the keys of messages and
+    calls of which those that the template reads are added to `taken`.
     """
 
     messages: list[Message]
@@ -98,7 +98,7 @@ class _Inputs(NamedTuple):
     variables: Mapping[str, Any] | None = None
     placeholders: Mapping[str, Placeholder] | None = None
     hides_last: bool = False
-    watched: set[str] | None = None
+    extras: Extras | None = None
     taken: set[str] | None = None
 
     def seen(self, *, prompt: bool, tool_role: str) -> list[Message]:
@@ -112,14 +112,31 @@ class _Inputs(NamedTuple):
                 {**message, "role": tool_role} if message["role"] == "tool" else message
                 for message in messages
             ]
-        if not self.watched or self.taken is None:
+        if self.extras is None or self.taken is None:
             return messages
-        return [
-            message
-            if self.watched.isdisjoint(message)
-            else NotingMessage(message, self.watched, self.taken)
-            for message in messages
+        if self.extras.of_calls:
+            messages = [self._with_noting_calls(message) for message in messages]
+        watched = self.extras.keys
+        if watched:
+            messages = [
+                message
+                if watched.isdisjoint(message)
+                else NotingMessage(message, watched, self.taken)
+                for message in messages
+            ]
+        return messages
+
+    def _with_noting_calls(self, message: Message) -> Message:
+        """Return a message whose tool calls, and their functions, note what is read of them."""
+        if "tool_calls" not in message or self.extras is None or self.taken is None:
+            return message
+        noting = partial(
+            NotingMessage, watched=self.extras.of_calls, taken=self.taken, where=OF_CALLS
+        )
+        calls = [
+            noting({**call, "function": noting(call["function"])}) for call in message["tool_calls"]
         ]
+        return {**message, "tool_calls": calls}
 
     def _with_tags(self, *, prompt: bool) -> list[Message]:
         if not self.placeholders:
@@ -222,7 +239,7 @@ class JinjaTemplate:
             values[2],
             conversation.placeholders,
             conversation.hides_tags,
-            conversation.extras.keys,
+            conversation.extras,
             sample.taken,
         )
         if self._trains_all:

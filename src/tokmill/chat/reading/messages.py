@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.chat.control_strings import REASONING_TAGS
-from tokmill.chat.conversation import PART_WEIGHTS, ChatError, Extras, PartWeight
+from tokmill.chat.conversation import OF_CALL, OF_CALLS, PART_WEIGHTS, ChatError, Extras, PartWeight
 from tokmill.chat.names import (
     ANSWER_KEYS,
     CALL_KEYS,
@@ -134,6 +134,7 @@ def read_messages(items: Sequence[Any], settings: SftSettings, where: str = "mes
             _add_extras(message, item, read, extras, f"{where} {number}")
         messages.append(message)
         weights.append(weight)
+    unread.update(f"{OF_CALLS}{key}" for key in extras.of_calls)
     return turns
 
 
@@ -370,6 +371,8 @@ def _add_extras(
     message |= handed
     extras.keys |= handed.keys()
     extras.has_calls |= "tool_calls" in message
+    for call in message.get("tool_calls", ()):
+        extras.of_calls |= (call.keys() | call["function"].keys()) - OF_CALL
     has_content = any(key in item for key in CONTENT_KEYS)
     if message.get("reasoning_content") or message.get("tool_calls") or has_content:
         return

@@ -114,19 +114,21 @@ _DEEPEST = 64
 def for_template(value: Any, depth: int = 0) -> Any:
     """Return a value that only a template reads, without keys that are null.
 
-    None if it is too deep, or text with half of a surrogate pair, which cannot be UTF-8.
+    None if it is too deep, or text with half of a surrogate pair, which cannot be UTF-8; such keys
+    are left out too.
     """
-    if depth == _DEEPEST or (isinstance(value, str) and not _is_utf8(value)):
+    if depth == _DEEPEST or (isinstance(value, str) and not is_utf8(value)):
         return None
     if isinstance(value, dict):
-        held = {key: for_template(item, depth + 1) for key, item in value.items()}
+        held = {key: for_template(item, depth + 1) for key, item in value.items() if is_utf8(key)}
         return {key: item for key, item in held.items() if item is not None}
     if isinstance(value, list):
         return [for_template(item, depth + 1) for item in value]
     return value
 
 
-def _is_utf8(text: str) -> bool:
+def is_utf8(text: str) -> bool:
+    """Return whether a text has no half of a surrogate pair."""
     try:
         return text.isascii() or bool(text.encode())
     except UnicodeEncodeError:

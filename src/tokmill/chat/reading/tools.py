@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tokmill.chat.conversation import ChatError
+from tokmill.chat.conversation import OF_CALL, ChatError
 from tokmill.chat.names import (
     TOOL_KEYS,
     as_object,
@@ -16,6 +16,7 @@ from tokmill.chat.names import (
     shown_keys,
 )
 from tokmill.chat.reading.agents import declared_functions, with_parameters
+from tokmill.chat.reading.table_nulls import for_template, is_utf8
 
 if TYPE_CHECKING:
     from tokmill.settings.sft import SftSettings
@@ -90,7 +91,19 @@ def _read_call(value: Any, settings: SftSettings, where: str) -> dict[str, Any]:
     arguments = _read_arguments(function, settings, f"{where}: {shown(function['name'])}")
     names = {} if call.get("id") is None else {"id": call["id"]}
     canonical = {"name": function["name"], "arguments": arguments}
-    return {**names, "type": "function", "function": canonical}
+    if function is not call:
+        canonical |= _beside_call(function)
+    return {**names, "type": "function", "function": canonical, **_beside_call(call)}
+
+
+def _beside_call(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a call, or the function in it, says beyond what is read of it."""
+    beside = {}
+    for key, value in item.items():
+        held = None if key in OF_CALL or not is_utf8(key) else for_template(value)
+        if held is not None:
+            beside[key] = held
+    return beside
 
 
 def _read_arguments(function: Mapping[str, Any], settings: SftSettings, where: str) -> Any:
