@@ -52,8 +52,35 @@ DETAIL_KEYS = ("train_detail", "training_detail")
 """The names of the spans of a content that are trained, as axolotl has them."""
 
 MEDIA_KEYS = ("images", "image", "videos", "video", "audios", "audio")
-PREFERENCE_KEYS = ("chosen", "rejected", "rejected_response", "rejected_messages", "kto_tag")
+RATING_KEY = "kto_tag"
+"""Whether the answer of a record is good, as LLaMA-Factory has it."""
+
+PREFERENCE_KEYS = ("chosen", "rejected", "rejected_response", "rejected_messages", RATING_KEY)
 LABEL_KEY = "label"
+
+
+_GOOD = frozenset(
+    (
+        "true", "1", "1.0", "good", "desirable", "thumbs_up", "thumbup", "thumbsup", "up", "upvote",
+        "like", "liked", "accept", "accepted", "chosen", "preferred", "👍",
+    )
+)  # fmt: skip
+_BAD = frozenset(
+    (
+        "false", "0", "0.0", "bad", "undesirable", "thumbs_down", "thumbdown", "thumbsdown", "down",
+        "downvote", "dislike", "disliked", "reject", "rejected", "dispreferred", "👎",
+    )
+)  # fmt: skip
+
+
+def rating(label: Any) -> float | None:
+    """Return 1 for a label of a good answer, 0 for that of a bad one, None for another label."""
+    if not isinstance(label, str | int | float):
+        return None
+    word = str(label).strip().lower().replace("-", "_").replace(" ", "_")
+    if word in _GOOD:
+        return 1.0
+    return 0.0 if word in _BAD else None
 
 
 def is_filled(value: Any) -> bool:

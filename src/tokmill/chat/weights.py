@@ -25,7 +25,7 @@ import numpy as np
 
 from tokmill.chat.conversation import ChatError, count_differs
 from tokmill.chat.mask_rule import LARGEST_WEIGHT, is_everything
-from tokmill.chat.names import CONTENT_KEYS, SWITCH_KEYS, WEIGHT_KEYS, wrong_type
+from tokmill.chat.names import CONTENT_KEYS, SWITCH_KEYS, WEIGHT_KEYS, rating, wrong_type
 from tokmill.chat.segments import ROLES, Kind
 from tokmill.errors import UsageError
 
@@ -163,14 +163,18 @@ def times_record_weight(
 ) -> list[float | None]:
     """Return the weights of messages times the record's own `weight` or `loss_weight`.
 
-    A message without a weight takes the record's if its role is trained.
+    That may be the word of a rating, such as "desirable". A message without a weight takes the
+    record's if its role is trained.
     """
     if _OF_RECORD.isdisjoint(record):
         return weights
     key = "weight" if record.get("weight") is not None else "loss_weight"
     if record.get(key) is None:
         return weights
-    factor = _number(record[key], settings, key)
+    value = record[key]
+    if isinstance(value, str) and (rated := rating(value)) is not None:
+        value = rated
+    factor = _number(value, settings, key)
     if factor == 1:
         return weights
     if factor == 0:

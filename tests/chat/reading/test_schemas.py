@@ -387,6 +387,8 @@ WHOLE = [USER, {"role": "assistant", "content": "chosen"}]
         {"chosen": "q: chosen", "rejected": "q: rejected"},
         {"messages": WHOLE, "rejected_response": "rejected"},
         {"conversations": [SHAREGPT[0], GPT], "kto_tag": True},
+        {"messages": WHOLE, "label": True},
+        {"prompt": "q", "completion": "chosen", "label": "desirable"},
     ],
 )
 def test_the_option_that_a_preference_row_names_trains_on_its_chosen_reply(record):
@@ -400,6 +402,41 @@ def test_the_option_that_a_preference_row_names_trains_on_its_chosen_reply(recor
     assert conversation.messages[-1]["content"].endswith("chosen")
     assert conversation.weights[-1] is None
     assert "rejected" not in str(conversation.messages)
+
+
+@pytest.mark.parametrize("key", ["kto_tag", "label"])
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [(True, False), (1, 0), (1.0, 0.0), ("true", "False"), ("desirable", "undesirable"),
+     ("thumbs up", "Thumbs-Down"), ("👍", "👎")],
+)  # fmt: skip
+def test_a_rating_is_read_as_the_weight_of_its_record(key, good, bad):
+    settings = SftSettings(fields=(f"weight={key}",))
+    for record in ({"messages": [USER, REPLY]}, {"prompt": "q", "completion": "a"}):
+        settled = resolve_schema(settings, [{**record, key: good}, {**record, key: bad}])
+        read = [
+            read_conversation({**record, key: label}, settled.schema, settled)
+            for label in (good, bad)
+        ]
+        assert [conversation.weights[-1] for conversation in read] == [None, 0.0]
+
+
+def test_a_rating_of_another_word_is_no_weight():
+    settings = SftSettings(fields=("weight=kto_tag",))
+    record = {"messages": [USER, REPLY], "kto_tag": "so so"}
+    assert refusal(record, "messages", settings)[0] == "wrong type"
+
+
+@pytest.mark.parametrize("bad", [False, 0, 0.0, "false", "False", "bad"])
+def test_a_bad_answer_is_left_out_also_if_its_rating_is_ignored(bad):
+    settings = SftSettings(ignore_keys=("kto_tag",))
+    for good in (True, 1, "true", None, "so so"):
+        record = {"messages": [USER, REPLY], "kto_tag": good}
+        assert read_conversation(record, "messages", settings).weights == [None, None]
+    with pytest.raises(ChatError) as caught:
+        read_conversation({"messages": [USER, REPLY], "kto_tag": bad}, "messages", settings)
+    assert caught.value.is_drop
+    assert caught.value.reason == "bad answer (kto_tag)"
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,13 @@ from tokmill.chat.names import (
     given_fields,
     is_filled,
     parsed,
+    rating,
     renamed,
     role_of,
     shown_keys,
 )
 from tokmill.chat.reading.messages import rows_of
-from tokmill.chat.reading.preference import is_kto, preference
+from tokmill.chat.reading.preference import preference
 from tokmill.chat.reading.schemas import FIELDS_BY_SCHEMA, MIXED, recognise
 from tokmill.errors import UsageError
 from tokmill.settings.names import in_toml
@@ -80,7 +81,7 @@ def resolve_schema(settings: SftSettings, records: Records, where: str = "record
             )
     read = [renamed(record, settings) for record in records]
     labels = [record.get(LABEL_KEY) for record in read]
-    if any(is_filled(label) and not is_kto(label) for label in labels):
+    if any(is_filled(label) and rating(label) is None for label in labels):
         settings = replace(settings, ignore_keys=(*settings.ignore_keys, LABEL_KEY))
         read = [renamed(record, settings) for record in records]
     if settings.schema != "auto":

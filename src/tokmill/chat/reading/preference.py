@@ -12,12 +12,14 @@ from tokmill.chat.names import (
     LABEL_KEY,
     PREFERENCE_KEYS,
     PROMPT_KEYS,
+    RATING_KEY,
     ROLE_KEYS,
     ROLE_NAMES,
     TURN_KEYS,
     filled_key,
     first_present,
     given_fields,
+    rating,
 )
 from tokmill.chat.reading.messages import message_list
 
@@ -29,15 +31,6 @@ if TYPE_CHECKING:
 SUSPECT = frozenset((*PREFERENCE_KEYS, LABEL_KEY))
 """A record with none of these keys is no preference data."""
 
-_KTO_LABELS = frozenset(
-    (
-        "true", "false", "0", "1", "0.0", "1.0", "good", "bad", "desirable", "undesirable",
-        "thumbs_up", "thumbs_down", "thumbup", "thumbdown", "thumbsup", "thumbsdown", "up", "down",
-        "upvote", "downvote", "like", "dislike", "liked", "disliked", "accept", "reject",
-        "accepted", "rejected", "chosen", "preferred", "dispreferred", "👍", "👎",
-    )
-)  # fmt: skip
-
 
 def preference(record: Mapping[str, Any], kind: str | None, settings: SftSettings) -> str:
     """Return why a record of schema `kind` is preference data; '' if it is none.
@@ -48,21 +41,28 @@ def preference(record: Mapping[str, Any], kind: str | None, settings: SftSetting
         key
         for key in PREFERENCE_KEYS
         if isinstance(value := record.get(key), str | list | dict)
-        or (key == "kto_tag" and value is not None)
+        or (key == RATING_KEY and value is not None)
     ]
     if keys and not SUSPECT.intersection(given_fields(settings.fields).values()):
         advice = _advice(record, kind, keys)
         return f"preference data, found {keys[0]}: expected one answer to train on: {advice}"
-    if kind in (None, "text") or not is_kto(record.get(LABEL_KEY)):
+    if kind in (None, "text") or rating(record.get(LABEL_KEY)) is None:
         return ""
     return (
-        "preference data, found label of good and bad answers (KTO): expected answers to train on; "
-        "keep the good ones and leave out label, or train all with --ignore-keys=label"
+        "preference data, found label of good and bad answers (KTO): expected answers to train on: "
+        f"--ignore-keys={LABEL_KEY} if it says something else, or {_by_rating(LABEL_KEY)}"
     )
+
+
+def _by_rating(key: str) -> str:
+    """Return the option with which records that rate their own answers are trained on."""
+    return f"--fields=weight={key} trains on the good ones, and leaves the others out"
 
 
 def _advice(record: Mapping[str, Any], kind: str | None, keys: Sequence[str]) -> str:
     """Return the option with which a record that has preferences is trained on."""
+    if keys == [RATING_KEY]:
+        return _by_rating(RATING_KEY)
     turns = filled_key(record, (*TURN_KEYS, "conversations"))
     asks = bool(turns) and kind in ("messages", "conversations")
     asks = asks and not _is_answered(record[turns], turns)
@@ -96,10 +96,3 @@ def _is_answered(turns: Any, where: str) -> bool:
     last = items[-1] if items else None
     name = first_present(last, ROLE_KEYS) if isinstance(last, dict) else None
     return ROLE_NAMES.get(str(name).lower()) not in ("user", "tool")
-
-
-def is_kto(label: Any) -> bool:
-    """Return whether a label says that an answer is good or bad."""
-    if not isinstance(label, str | int | float):
-        return False
-    return str(label).strip().lower().replace("-", "_").replace(" ", "_") in _KTO_LABELS

@@ -18,6 +18,7 @@ from tokmill.chat.names import (
     INPUT_KEYS,
     MEDIA_KEYS,
     PROMPT_KEYS,
+    RATING_KEY,
     REASONING_KEYS,
     SYSTEM_KEYS,
     TOOL_KEYS,
@@ -33,6 +34,7 @@ from tokmill.chat.names import (
     known_roles,
     load_json,
     parsed,
+    rating,
     read_variables,
     renamed,
     shown_keys,
@@ -71,6 +73,8 @@ every input, also after an empty instruction; with template alpaca, `auto` means
 _SPECIAL = SUSPECT.union(MEDIA_KEYS, WEIGHT_KEYS, (VARIABLES_KEY,))
 """Nearly all records have none of these keys, and need none of their checks."""
 
+BAD_ANSWER = f"bad answer ({RATING_KEY})"
+
 _SYSTEM_ROLES = ("system", "developer")
 
 
@@ -91,6 +95,7 @@ def read_conversation(
     """
     original = record
     if settings.ignore_keys or settings.fields:
+        _check_not_bad(record, settings)
         record = renamed(record, settings)
     is_special = not _SPECIAL.isdisjoint(record)
     if is_special:
@@ -124,6 +129,14 @@ def read_conversation(
     if unread or conversation.unread:
         conversation.unread = tuple(sorted(unread.union(conversation.unread)))
     return conversation
+
+
+def _check_not_bad(record: Mapping[str, Any], settings: SftSettings) -> None:
+    """Leave out a record whose answer is bad, also if the key that says so is ignored."""
+    if RATING_KEY in settings.ignore_keys and rating(record.get(RATING_KEY)) == 0:
+        raise ChatError(
+            BAD_ANSWER, f"record: {RATING_KEY} says that its answer is bad", is_drop=True
+        )
 
 
 def _add_default_system(conversation: Conversation, settings: SftSettings) -> None:
