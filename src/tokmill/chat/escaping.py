@@ -76,6 +76,7 @@ class ControlEscaper:
         """Return a copy of a value with its control strings escaped."""
         texts = texts_of(value)
         _check_free(texts, MARKS)
+        _check_unescaped(texts)
         single = next((token for token in self._singles for text in texts if token in text), None)
         if single is not None:
             raise ChatError(
@@ -99,9 +100,32 @@ class ControlEscaper:
         return value
 
 
-def escaped_forms(mark: str) -> tuple[str, str]:
-    """Return a mark as JSON or Python escape it, and as URLs quote it."""
-    return f"\\u{ord(mark):04x}", quote(mark)
+_SEPARATOR = MARKS[2]
+_QUOTED = quote(_SEPARATOR)
+_ESCAPED_FORMS = (f"\\u{ord(_SEPARATOR):04x}", _QUOTED)
+"""The separator as JSON or Python escape it, and as URLs quote it."""
+_ESCAPED = re.compile(rf"(?<!\\)\\u{ord(_SEPARATOR):04x}|{re.escape(_QUOTED)}")
+
+
+def with_separators(text: str) -> str:
+    """Return a rendering whose template has escaped some separators with them as they were.
+
+    Raises:
+        ChatError: it has escaped them twice.
+    """
+    plain = _ESCAPED.sub(_SEPARATOR, text)
+    _check_unescaped([plain])
+    return plain
+
+
+def _check_unescaped(texts: Iterable[str]) -> None:
+    """Check that no text holds an escaped separator, which could not be told from ours."""
+    if any(form in text for text in texts for form in _ESCAPED_FORMS):
+        raise ChatError(
+            "control token in text",
+            "a control token's string stands in a text that the template escapes, so that it "
+            "cannot be kept apart: parse control tokens in text, or leave the record out",
+        )
 
 
 def _check_free(texts: Iterable[str], characters: Iterable[str]) -> None:

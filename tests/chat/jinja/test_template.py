@@ -151,13 +151,33 @@ def test_control_strings_are_text_in_tools_and_arguments_too_keys_included():
     assert tools == [{"<eos>": ["<eos>", 1, None]}]  # other records may share them
 
 
-@pytest.mark.parametrize("written_as", ["m.content|tojson(ensure_ascii=true)", "m|string",
-                                        "m.content|urlencode"])  # fmt: skip
-def test_a_template_that_escapes_control_strings_is_refused_and_other_text_is_not(written_as):
+ESCAPING = [
+    "m.content|tojson(ensure_ascii=true)", "m|string", "[m.content]", "m.content|urlencode",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("written_as", ESCAPING)
+@pytest.mark.parametrize("content", ["<eos>", "a<|im_end|>\n<eos><eos>b", "\\<eos>", "<é\ue000"])
+def test_control_strings_are_text_where_a_template_escapes_its_texts(written_as, content):
+    source = "{% for m in messages %}{{ " + written_as + " }}{% endfor %}<eos>"
+    sample, parsed = (sample_of(source, user(content), parse=parse) for parse in (False, True))
+    assert sample.whole_text() == parsed.whole_text()
+    assert (columns_of([sample]).ids >= 0).sum() == 1
+
+
+@pytest.mark.parametrize(
+    ("written_as", "content"),
+    [
+        ("m.content|tojson(true)|tojson", "<eos>"),
+        ("m.content|tojson(true)", "<eos> \\ufdd2"),
+        ("m.content", "<eos> \\ufdd2"),
+        ("m.content", "<eos> %EF%B7%92"),
+    ],
+)
+def test_control_strings_that_cannot_be_kept_apart_are_refused(written_as, content):
     source = "{% for m in messages %}{{ " + written_as + " }}{% endfor %}"
-    assert refusal(source, user("<eos>")) == "control token in text"
-    assert sample_of(source, user("<é\ue000")).turns[0].parts != []
-    assert sample_of(source, user("<eos>"), parse=True).turns[0].parts != []
+    assert refusal(source, user(content)) == "control token in text"
+    assert sample_of(source, user(content), parse=True).turns[0].parts != []
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.chat.control_strings import TokenSplitter
 from tokmill.chat.conversation import OF_CALLS, ChatError, count_differs
-from tokmill.chat.escaping import ControlEscaper, escaped_forms
+from tokmill.chat.escaping import ControlEscaper, with_separators
 from tokmill.chat.jinja.environment import (
     MARKS,
     NotingMessage,
@@ -248,11 +248,13 @@ class JinjaTemplate:
         messages = inputs.messages
         replies = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
         parts, replies = self._parts(inputs, marks, replies, sample.noted)
-        _check_text(parts, separator)
+        _check_filled(parts)
         spoken, speakers = replies, list[str]()
         if others := other_speakers(conversation, self._roles):
             parts, spoken = self._with_contents(parts, inputs, marks, replies, others)
             speakers = [conversation.messages[i]["role"] for i in spoken]
+        if separator:
+            parts = list(map(with_separators, parts))
         weights = span_weights(conversation, spoken, len(parts) // 2)
         roles = roles_between(messages, spoken, len(parts) // 2)
         self._writer.write(parts, roles, weights, sample, separator=separator, speakers=speakers)
@@ -343,7 +345,9 @@ class JinjaTemplate:
     ) -> None:
         """Write a sample as one turn, because all of it is trained."""
         text = self._text(inputs, _NO_MARKS, prompt=False)
-        _check_text([text], separator)
+        _check_filled([text])
+        if separator:
+            text = with_separators(text)
         # A turn of the user, because replies are counted, and those in here are unknown.
         sample.begin_turn("user", weight)
         pieces = [part.replace(separator, "") if separator else part for part in self._split(text)]
@@ -527,20 +531,10 @@ class JinjaTemplate:
             raise ChatError("template error", f"the chat template raises: {words}") from None
 
 
-def _check_text(parts: list[str], separator: str) -> None:
-    """Check that a template has written something, and separators as they are.
-
-    Raises:
-        ChatError: it has not.
-    """
+def _check_filled(parts: list[str]) -> None:
+    """Check that a template has written something; raises `ChatError`."""
     if not any(parts):
         raise ChatError("empty rendering", "the chat template writes nothing")
-    if separator and any(form in part for form in escaped_forms(separator) for part in parts):
-        raise ChatError(
-            "control token in text",
-            "a control token's string stands in a text that the template escapes, so that it "
-            "cannot be kept apart: parse control tokens in text, or leave the record out",
-        )
 
 
 def _check_settings(settings: SftSettings, where: str, *, has_tags: bool, has_header: bool) -> None:
