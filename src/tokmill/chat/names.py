@@ -450,3 +450,20 @@ def _taken(names: Collection[str]) -> str:
 def is_ours(name: str) -> bool:
     """Return whether tokmill sets a variable of templates itself."""
     return name in _OURS or name.startswith("tokmill_") or name.endswith("_token")
+
+
+def objects_in(value: Mapping[str, Any]) -> list[Any]:
+    """Return the objects of an object of lists, of which there may be none, or one object alone."""
+    if all(item is None or item == [] for item in value.values()):
+        return []
+    return rows_of(value) or [dict(value)]
+
+
+def rows_of(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the objects that an object of lists holds; [] if it is none."""
+    lists = {key: value for key, value in columns.items() if value is not None}
+    if not lists or not all(isinstance(value, list) for value in lists.values()):
+        return []
+    if len(set(map(len, lists.values()))) > 1:
+        return []
+    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]

@@ -37,6 +37,10 @@ def part(kind, text):
         ([part("reasoning", "")], Content("", "")),
         ([{"type": "text"}, {"type": "text", "text": None, "train": True}, None], Content("")),
         ([{"type": "refusal", "refusal": "no"}], Content("no")),
+        ({"type": "text", "text": "a"}, Content("a")),
+        ({"type": ["reasoning", "text"], "text": ["r", "a"]}, Content("a", "r")),
+        ({"type": [], "text": []}, Content("")),
+        ({"type": None, "text": None}, Content("")),
     ],
 )
 def test_texts_and_typed_parts_are_joined(value, content):
@@ -63,7 +67,7 @@ def test_texts_and_typed_parts_are_joined(value, content):
          ", part 2: expected reasoning, then text, then tool calls, found reasoning behind a later "
          "one; make messages of them"),
         ([{"type": "tool_call", "value": "{}"}], "broken tool call",
-         ", part 1: expected a function with a name, found an object with no keys"),
+         ", part 1: expected a call as value, found none"),
         ([{"type": "tool_call", "value": None}], "broken tool call",
          ", part 1: expected a call as value, found none"),
     ],
@@ -92,6 +96,8 @@ WRAPPED = {"type": "function", "function": BARE}
         [{"function": BARE}],
         [{"type": None, "function": BARE}],
         [{"type": "function", "name": "f", "description": "d"}],
+        {"type": ["function"], "function": [BARE]},
+        {"name": ["f"], "description": ["d"]},
     ],
 )
 @pytest.mark.parametrize("key", ["tools", "functions"])
@@ -139,10 +145,18 @@ def test_broken_tools_say_which_and_how(value, message):
         [{"name": "f", "arguments": [{"key": "x", "value": 1}]}],
         [[["name", "f"], ["arguments", '{"x": 1}']]],
         [CALL, None],
+        {"id": [None], "type": ["function"], "function": [CALL["function"]]},
+        {"name": ["f"], "arguments": ['{"x": 1}'], "id": None},
     ],
 )
 def test_calls_in_any_form_are_canonical(value):
     assert json.dumps(read_calls(value, PARSE, "m")) == json.dumps([CALL])
+
+
+@pytest.mark.parametrize("value", [None, [], {}, "[]", {"id": [], "function": []}, {"id": None}])
+def test_there_may_be_no_calls_in_any_form(value):
+    assert read_calls(value, PARSE, "m") == []
+    assert read_tools({"tools": value}) is None
 
 
 @pytest.mark.parametrize("arguments", ["", " ", "null", "{}", None, {}, []])

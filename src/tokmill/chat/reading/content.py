@@ -12,6 +12,7 @@ from tokmill.chat.names import (
     SWITCH_KEYS,
     first_present,
     is_filled,
+    objects_in,
     shown,
     wrong_type,
 )
@@ -67,11 +68,16 @@ class Content:
 
 
 def read_content(value: Any, settings: SftSettings, where: str) -> Content:
-    """Return a content: a text, null (empty), or a list of typed parts, which are joined."""
+    """Return a content: a text, null (empty), or typed parts, which are joined.
+
+    The parts are a list, one alone, or an object of lists, as `datasets` keeps lists of objects.
+    """
     if isinstance(value, str):
         return Content(value)
     if value is None:
         return Content()
+    if isinstance(value, dict) and "type" in value:
+        value = objects_in(value)
     if not isinstance(value, list):
         raise wrong_type(where, "text or a list of typed parts as content", value)
     pieces_by_key: dict[str, list[str]] = {}

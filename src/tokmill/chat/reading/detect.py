@@ -33,9 +33,9 @@ from tokmill.chat.names import (
     rating,
     renamed,
     role_of,
+    rows_of,
     shown_keys,
 )
-from tokmill.chat.reading.messages import rows_of
 from tokmill.chat.reading.preference import preference
 from tokmill.chat.reading.schemas import FIELDS_BY_SCHEMA, MIXED, recognise
 from tokmill.errors import UsageError

@@ -35,6 +35,7 @@ from tokmill.chat.names import (
     parsed,
     renamed,
     role_of,
+    rows_of,
     shown,
     shown_keys,
     text_of,
@@ -79,16 +80,6 @@ def message_list(value: Any, where: str) -> list[Any]:
     if not isinstance(items, list):
         raise wrong_type(where, "a list of messages", items)
     return items
-
-
-def rows_of(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the objects that an object of lists holds; [] if it is none."""
-    lists = {key: value for key, value in columns.items() if value is not None}
-    if not lists or not all(isinstance(value, list) for value in lists.values()):
-        return []
-    if len(set(map(len, lists.values()))) > 1:
-        return []
-    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
 
 
 class Turns(NamedTuple):

@@ -37,6 +37,7 @@ from tokmill.chat.names import (
     rating,
     read_variables,
     renamed,
+    rows_of,
     shown_keys,
     text_of,
     wrong_type,
@@ -48,7 +49,6 @@ from tokmill.chat.reading.messages import (
     check_media,
     message_list,
     read_messages,
-    rows_of,
 )
 from tokmill.chat.reading.preference import SUSPECT, preference
 from tokmill.chat.reading.table_nulls import without_table_nulls

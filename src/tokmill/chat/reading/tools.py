@@ -11,6 +11,7 @@ from tokmill.chat.names import (
     as_object,
     first_present,
     is_filled,
+    objects_in,
     parsed,
     shown,
     shown_keys,
@@ -29,15 +30,16 @@ _BESIDE_ARGUMENTS = frozenset({"name", "id", "type", "index"})
 def read_tools(record: Mapping[str, Any], first: Any = None) -> list[Any] | None:
     """Return the functions that a record describes, None if it has none.
 
-    They are a list, one object, or JSON text of either, under one of `TOOL_KEYS`, or as in minimind
-    in the first message, `first`. A bare function becomes {"type": "function", "function": {...}}.
+    They are a list, one object, an object of lists, or JSON text of these, under one of
+    `TOOL_KEYS`, or as in minimind in the first message, `first`. A bare function becomes
+    {"type": "function", "function": {...}}.
     """
     value = first_present(record, TOOL_KEYS)
     if value is None and isinstance(first, dict):
         value = first.get("tools")
     listed = parsed(value, _BROKEN_TOOLS, "tools")
     if isinstance(listed, dict):
-        listed = [listed] if listed else None
+        listed = objects_in(listed)
     if listed is not None and not isinstance(listed, list):
         raise ChatError(_BROKEN_TOOLS, f"tools: expected a list, found {shown(listed)}")
     tools = []
@@ -74,13 +76,13 @@ def _function_in(value: Any, reason: str, where: str) -> tuple[dict[str, Any], d
 def read_calls(value: Any, settings: SftSettings, where: str) -> list[dict[str, Any]]:
     """Return tool calls as {"type": "function", "function": {"name", "arguments"}}, `id` if any.
 
-    `value`: a call or a list of calls, or JSON text of either. A call has `function`, or `name` and
-    `arguments`.
+    `value`: a call, a list of calls, an object of lists, or JSON text of these. A call has
+    `function`, or `name` and `arguments`.
     """
     calls = parsed(value, BROKEN_CALL, where)
     if calls is None:
         return []
-    listed = [calls] if isinstance(calls, dict) else calls
+    listed = objects_in(calls) if isinstance(calls, dict) else calls
     if not isinstance(listed, list):
         raise ChatError(BROKEN_CALL, f"{where}: expected a list of calls, found {shown(calls)}")
     return [_read_call(call, settings, where) for call in listed if call is not None]
