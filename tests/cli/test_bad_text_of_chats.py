@@ -72,6 +72,17 @@ def test_it_can_be_replaced_where_it_is_text(sft, tmp_path):
         assert ["a \ufffd" in dataset.text(i) for i in range(3)] == [False, True, True]
 
 
+def test_in_json_that_stands_in_a_text_it_stays_a_reject(sft, tmp_path):
+    call = b'{"function": {"name": "f", "arguments": "{\\"x\\": \\"\\\\ud800\\"}"}}'
+    said = b'{"role": "assistant", "content": "", "tool_calls": [' + call + b"]}"
+    messages = b'[{"role": "user", "content": "Hi"}, ' + said + b"]"
+    text = json.dumps(messages.decode()).encode()
+    lines = [b"{" + GOOD + b"}", b'{"messages": ' + messages + b"}", b'{"messages": ' + text + b"}"]
+    assert sft(write_lines(tmp_path / "in.jsonl", lines), "--on-bad-text=replace").code == 0
+    totals = manifest(tmp_path / "out")["totals"]
+    assert (totals["documents"], totals["rejects"]) == (1, {"lone surrogate": 2})
+
+
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_a_table_is_read_likewise(ending, sft, tmp_path):
     row = {"instruction": b"Hi", "output": b"Hello", "note": b"n"}
