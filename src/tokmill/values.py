@@ -151,6 +151,7 @@ class DocumentBatch:
     `refused`: rows that became no document, with the reject, in order. `drops`: by reason the rows
     that have no text, or that the renderer left out, increasing; they are no rejects.
     `pieces`: of each document, if control tokens stand in some; `text` has their strings then.
+    `stripped`: rows of whose text the end was left out; None if the settings leave none out.
     """
 
     text: pa.LargeStringArray
@@ -158,6 +159,7 @@ class DocumentBatch:
     refused: Mapping[int, Reject]
     drops: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     pieces: Sequence[Pieces] | None = None
+    stripped: npt.NDArray[np.int64] | None = None
 
     def selected(self, keep: npt.NDArray[np.bool_], refused: Mapping[int, Reject]) -> DocumentBatch:
         """Return the documents whose `keep` (n,) is true; `refused`: what became of the others."""
@@ -165,7 +167,8 @@ class DocumentBatch:
         if pieces is not None:
             pieces = [piece for piece, is_kept in zip(pieces, keep, strict=True) if is_kept]
         rows, text = self.rows[keep], self.text.filter(keep)
-        return DocumentBatch(text, rows, {**self.refused, **refused}, self.drops, pieces)
+        outcomes = {**self.refused, **refused}
+        return DocumentBatch(text, rows, outcomes, self.drops, pieces, self.stripped)
 
 
 @dataclass(frozen=True, slots=True)

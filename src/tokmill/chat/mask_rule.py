@@ -193,6 +193,10 @@ def _check_everything(settings: SftSettings, names: set[str]) -> None:
             raise UsageError("contradicts --train=everything: leave one out", f"sft.{name}")
 
 
+WEIGHED = "sft.weigh="
+"""Prefix of the counts of replies in which a pattern matches; a label of `recipes.named`."""
+
+
 def weighing(text: str) -> tuple[re.Pattern[str], float]:
     """Return the pattern and the factor of `REGEX=FACTOR`; "." matches newlines too.
 

@@ -20,6 +20,7 @@ from tokmill.chat.escaping import cannot_carry, n_edges, with_edges
 from tokmill.chat.inline_tags import InlineReader, inline_forms
 from tokmill.chat.inserted import inserted_counts, note_inserted
 from tokmill.chat.limits import TextLimit
+from tokmill.chat.mask_rule import EMPTY_BLOCK, WEIGHED
 from tokmill.chat.names import check_text, may_hold_halves
 from tokmill.chat.noticed import LostFields, reply_counts
 from tokmill.chat.reading.calls_in_row import with_joined_calls
@@ -179,7 +180,9 @@ class RecordWriter:
                 sample.append_eos(self._vocabulary.eos)
             note_inserted(sample, chat, originals)
             for pattern, factor in self._rule.weighed:
-                sample.weigh(pattern, factor)
+                n_matched = sample.weigh(pattern, factor)
+                if pattern.pattern != EMPTY_BLOCK.pattern:  # that one is tokmill's own
+                    counts[f"{WEIGHED}{pattern.pattern}"] += n_matched
             n_characters = sample.n_characters()
             if not n_characters:
                 raise ChatError("empty", "the sample has no text")

@@ -230,14 +230,14 @@ class Sample:
             if self.turns[-1].factors:
                 self.turns[-1].factors.append(np.nan)
 
-    def weigh(self, pattern: re.Pattern[str], factor: float) -> None:
+    def weigh(self, pattern: re.Pattern[str], factor: float) -> int:
         """Multiply the weight of what a pattern matches in replies, without header and end of turn.
 
-        A control token of which it matches a part is weighed whole.
+        A control token of which it matches a part is weighed whole. Returns the number of replies
+        in which it matches something.
         """
-        for turn in self.turns:
-            if turn.role == "assistant":
-                _weigh_turn(turn, pattern, factor)
+        replies = [turn for turn in self.turns if turn.role == "assistant"]
+        return sum([_weigh_turn(turn, pattern, factor) for turn in replies])
 
     def _segments(self) -> list[tuple[str, int]]:
         """Return the strings of all segments, with their codes."""
@@ -260,14 +260,17 @@ class Sample:
         ]
 
 
-def _weigh_turn(turn: Turn, pattern: re.Pattern[str], factor: float) -> None:
-    """Cut segments of a turn where matches of a pattern begin and end, and weigh those within."""
+def _weigh_turn(turn: Turn, pattern: re.Pattern[str], factor: float) -> bool:
+    """Cut segments of a turn where matches of a pattern begin and end, and weigh those within.
+
+    Returns whether there is a match.
+    """
     is_said = [code & KIND_MASK in SAID for code in turn.codes]
     text = "".join(part for part, said in zip(turn.parts, is_said, strict=True) if said)
     matches = (match.span() for match in pattern.finditer(text) if match.group())
     edges = list(chain.from_iterable(matches))  # of n matches 2n, in order
     if not edges:
-        return
+        return False
     n = len(turn.parts)
     old = zip(
         turn.parts, turn.codes, turn.factors or [np.nan] * n, turn.scales or [1.0] * n, is_said,
@@ -291,6 +294,7 @@ def _weigh_turn(turn: Turn, pattern: re.Pattern[str], factor: float) -> None:
             code = _TEXT_CODES[code & KIND_MASK] if is_text else code
         start = stop
     turn.parts, turn.codes, turn.factors, turn.scales = map(list, zip(*cut, strict=True))
+    return True
 
 
 def columns_of(samples: Iterable[Sample]) -> Columns:

@@ -61,6 +61,7 @@ _COUNTERS = (
     "unread_keys",
     "fields",
     "renderers",
+    "named",
 )
 _ALWAYS_THERE = ("drops", "rejects")
 
@@ -78,8 +79,9 @@ class Counts:
     has no text. `length`: lines and bytes (of a table rows and 0) of a slice of a file that was
     cut, once it was read to its end; never added up. `noticed`: by counter the numbers in the slice
     of the first records behind it; not added up either. `renderers`:
-    documents by the renderer of their file, where each file of sections has its own. These eleven
-    are in the JSON only if they are not 0.
+    documents by the renderer of their file, where each file of sections has its own. `named`:
+    records that have what a setting names, by setting and name. These twelve are in the JSON only
+    if they are not 0.
     """
 
     records: int = 0
@@ -100,6 +102,7 @@ class Counts:
     lost_tokens: Counter[str] = field(default_factory=Counter)
     noticed: dict[str, list[int]] | None = None
     renderers: Counter[str] = field(default_factory=Counter)
+    named: Counter[str] = field(default_factory=Counter)
 
     def compacted(self) -> Counts:
         """Return these counts, whose empty counters are one object now, which refuses additions.
@@ -123,7 +126,7 @@ class Counts:
         """Add another slice's counts to these."""
         for name in (*_NUMBERS, "extra", "trained_tokens"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("drops", "rejects", "lost_tokens", "counters", "checks", "renderers"):
+        for name in ("drops", "rejects", "lost_tokens", "counters", "checks", "renderers", "named"):
             if counter := getattr(other, name):
                 getattr(self, name).update(counter)
         self.unread.extend(other.unread)

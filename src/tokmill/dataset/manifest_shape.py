@@ -54,7 +54,7 @@ COUNTS = {
     **dict.fromkeys(("drops", "rejects"), BY_NAME),
     **dict.fromkeys(("extra?", "trained_tokens?"), COUNT),
     **dict.fromkeys(("counters?", "checks?", "unread_keys?", "fields?", "lost_tokens?"), BY_NAME),
-    "renderers?": BY_NAME,
+    **dict.fromkeys(("renderers?", "named?"), BY_NAME),
 }
 UNREAD = {
     **dict.fromkeys(("line", "text_bytes", "stored_bytes"), COUNT),

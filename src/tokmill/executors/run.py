@@ -34,6 +34,7 @@ from tokmill.run.stopped_rejects import (
     naming_rejects,
     remove_stopped_rejects,
 )
+from tokmill.run.unmatched import unmatched
 from tokmill.settings.names import plain
 from tokmill.timing import LIBRARIES, StageSeconds
 from tokmill.tokenizer.tokenizer import PROBE_TEXT, tokenizer_entry
@@ -140,6 +141,10 @@ def _summed_up(
     for part in plan.parts:
         slices = [(piece.file.path, piece.start == 0) for piece in part.slices]
         sums.add(records[part.index], slices)
+    n_records = [(part, records[part.index].total().records) for part in plan.parts]
+    names_without_records = [
+        line for _, line in unmatched(plan.spec, n_records, sums.totals, "this run")
+    ]
     stage_s |= limit.stage_s
     used = used_seconds(start)
     manifest = _finish(
@@ -160,6 +165,8 @@ def _summed_up(
     )
     remove_notes(place)
     remove_stopped_rejects(place)
+    for line in names_without_records:
+        observer.warned(line, always=True)
     return manifest
 
 

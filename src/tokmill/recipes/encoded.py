@@ -55,7 +55,8 @@ class EncodedBlock:
     for each text whose ids are not the reference's, in order, its record's line in its slice, and a
     message; the run stops at the first. `metadata`: n rows of the fields that are kept, see
     `Records`; None if none is. `renderers`: of each file, if each has its own: a name for
-    each block that was encoded.
+    each block that was encoded. `named`: (n_records,) bool by label: which records have what a
+    setting names, see `recipes.named`.
     """
 
     tokens: npt.NDArray[np.unsignedinteger]
@@ -78,6 +79,7 @@ class EncodedBlock:
     differences: Sequence[tuple[int, str]] = ()
     metadata: pa.RecordBatch | None = None
     renderers: Sequence[str] = ()
+    named: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
     @property
     def n_documents(self) -> int:
@@ -185,6 +187,7 @@ def _part_of(joined: EncodedBlock, rows: range) -> EncodedBlock:
         checks={name: n[start:stop] for name, n in joined.checks.items()},
         unread_keys=unread_keys,
         fields=[(row - rows.start, counts) for row, counts in joined.fields if row in rows],
+        named={label: is_there[rows.start : rows.stop] for label, is_there in joined.named.items()},
         differences=[(row - rows.start, line) for row, line in joined.differences if row in rows],
     )
 

@@ -25,6 +25,7 @@ from tokmill.offsets import byte_offsets
 from tokmill.recipes.encoded import EncodedBlock, add_bos_eos, process_blocks, validation_documents
 from tokmill.recipes.file_renderers import FileRenderers
 from tokmill.recipes.memory_bounds import engine_bytes, refuse_long_texts
+from tokmill.recipes.named import Named, fields_with_values, rows_with
 from tokmill.recipes.placed_tokens import EncodedTexts, PlacedTokens
 from tokmill.recipes.spec import make_engine, reference_loader
 from tokmill.render.by_script import Sections
@@ -76,6 +77,7 @@ class PretrainRecipe:
 
     def read_by(self, spec: RunSpec) -> None:
         """Take the renderer and the fields of the settings of reading."""
+        self._config = spec.config
         self.renderer = make_renderer(spec.config.render)
         self.schema = self.renderer.schema
         self._files: FileRenderers | None = None
@@ -145,8 +147,19 @@ class PretrainRecipe:
             checks=checks,
             differences=differing,
             renderers=names,
+            named=self._named(records, documents),
         )
         return encoded, documents.refused
+
+    def _named(
+        self, records: Records, documents: DocumentBatch
+    ) -> Mapping[str, npt.NDArray[np.bool_]]:
+        """Return which records, (n,), have what the settings name, by label."""
+        named = fields_with_values(self._config, records)
+        if documents.stripped is not None:
+            label = Named("render.strip_end", self._strip_end).label
+            named[label] = rows_with(documents.stripped, records.batch.num_rows)
+        return named
 
     def _counters(
         self, encoded: EncodedTexts, n_documents: int
@@ -206,6 +219,8 @@ def _without_end(documents: DocumentBatch, end: str) -> DocumentBatch:
     A document of which nothing is left is a drop.
     """
     pattern = rf"{re.escape(end)}\s*\z"
+    has_end = pc.match_substring_regex(documents.text, pattern).to_numpy(zero_copy_only=False)
+    documents = replace(documents, stripped=documents.rows[has_end])
     text = pc.replace_substring_regex(documents.text, pattern, "")
     is_empty = np.diff(byte_offsets(text)) == 0
     if not is_empty.any():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.chat.mask_rule import mask_rule
+from tokmill.chat.mask_rule import WEIGHED, mask_rule
 from tokmill.chat.render_pool import emitted_strings
 from tokmill.dataset.counts import TRAINED_TURNS
 from tokmill.dataset.layout import token_dtype
@@ -25,6 +25,7 @@ from tokmill.masks.truncation import CUT_SAMPLES, LONG_PROMPT, TOO_SHORT, trunca
 from tokmill.offsets import before_first, byte_offsets, starts_run
 from tokmill.recipes.encoded import EncodedBlock, narrow_ids, process_blocks, validation_documents
 from tokmill.recipes.memory_bounds import engine_bytes, n_writers
+from tokmill.recipes.named import chats_with_names, fields_with_values, rows_with
 from tokmill.recipes.sft_setup import make_chat_renderer, sft_settings
 from tokmill.recipes.spec import make_engine, reference_loader
 from tokmill.tokenizer.byte_lengths import byte_lengths
@@ -72,7 +73,7 @@ class SftRecipe:
 
     def read_by(self, spec: RunSpec) -> None:
         """Take the settings with which records are read, and their renderer."""
-        self._settings = sft_settings(spec.config)
+        self._config, self._settings = spec.config, sft_settings(spec.config)
         self._renderer = make_chat_renderer(
             spec.config, spec.tokenizer, spec.template, n_writers(spec)
         )
@@ -141,6 +142,15 @@ class SftRecipe:
             unread_keys=samples.unread_keys,
             checks={name: n[source] * is_first for name, n in checks.items()},
             differences=differing,
+            named={
+                **fields_with_values(self._config, records),
+                **chats_with_names(self._settings, records),
+                **{
+                    name: rows_with(samples.rows[n > 0], records.batch.num_rows)
+                    for name, n in samples.counters.items()
+                    if name.startswith(WEIGHED)
+                },
+            },
         )
         return block, refused
 
@@ -221,7 +231,11 @@ def _counters(
 ) -> dict[str, npt.NDArray[np.int64]]:
     """Return the counters of kept samples; the first window of a sample has those of all."""
     n_windows = np.bincount(kept.untrained_windows, minlength=len(encoded.samples))
-    counters = {name: n[encoded.samples] for name, n in samples.counters.items()}
+    counters = {
+        name: n[encoded.samples]
+        for name, n in samples.counters.items()
+        if not name.startswith(WEIGHED)
+    }
     counters[TRAINED_TURNS] = _trained_turns(samples)[encoded.samples]
     counters |= {**encoded.counters, _UNTRAINED_WINDOWS: n_windows}
     counters = {name: n[kept.source] * is_first for name, n in counters.items()}

@@ -59,7 +59,7 @@ class Template:
     def render(self, records: Records) -> DocumentBatch:
         """Return a document for each record; drops records whose fields are all empty."""
         columns = {
-            name: pc.fill_null(_text_column(records.batch, name), "") for name in self._fields
+            name: pc.fill_null(text_column(records.batch, name), "") for name in self._fields
         }
         pieces = (columns[p] if isinstance(p, str) else p for p in self._pieces)
         lengths = [pc.binary_length(column).to_numpy() for column in columns.values()]
@@ -85,7 +85,7 @@ class FirstText:
     def render(self, records: Records) -> DocumentBatch:
         """Return a document for each record; drops records whose fields are all empty."""
         none = pa.scalar(None, pa.string())
-        columns = [_text_column(records.batch, name) for name in self._fields]
+        columns = [text_column(records.batch, name) for name in self._fields]
         filled = [pc.if_else(pc.equal(column, ""), none, column) for column in columns]
         text = pc.fill_null(pc.coalesce(*filled), "")
         return documents(records, text, pc.equal(text, "").to_numpy(zero_copy_only=False))
@@ -120,7 +120,7 @@ def _objects_of(names: Sequence[str]) -> list[pa.Field]:
     return objects
 
 
-def _text_column(batch: pa.RecordBatch, name: str) -> pa.StringArray:
+def text_column(batch: pa.RecordBatch, name: str) -> pa.StringArray:
     """Return the texts of a key, or of a field in an object; see `_schema_of_texts`."""
     column = batch.column(name)
     key, _, inner = name.partition(".")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from heapq import nlargest
 from pathlib import Path
@@ -31,6 +32,7 @@ from tokmill.run.reject_limits import (
     too_many,
 )
 from tokmill.run.sample import Estimate, InputSample, encoded_sample
+from tokmill.run.unmatched import COMPARED_BEFORE, unmatched
 from tokmill.sources.formats import format_named
 from tokmill.storage import free_bytes
 from tokmill.tokenizer.kept import tokenizer_for_plan
@@ -39,7 +41,6 @@ from tokmill.values import EMPTY
 from tokmill.words import counted, plural
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Callable, Sequence
 
     from tokmill.bill.formula import Bill
@@ -109,10 +110,15 @@ def forecast_run(
     for line in prepared.notes(with_fields=False):
         note(line)
     with engine_threads(prepared.threads):
-        return _forecast(prepared, note, start_s)
+        return _forecast(prepared, warn, note, start_s)
 
 
-def _forecast(prepared: Prepared, note: Callable[[str], None], start_s: float) -> Forecast:
+def _forecast(
+    prepared: Prepared,
+    warn: Callable[[str], None],
+    note: Callable[[str], None],
+    start_s: float,
+) -> Forecast:
     """Return what `forecast_run` does; `start_s`: when it began to prepare."""
     config, parts, workers = prepared.config, prepared.parts, prepared.workers
     engine = choose_run_engine(prepared, note)
@@ -122,6 +128,9 @@ def _forecast(prepared: Prepared, note: Callable[[str], None], start_s: float) -
     sampled = encoded_sample(spec, parts, renderers, _sample_bytes(_input_bytes(parts)))
     counts = sampled.totals()
     _check_not_empty(sampled)
+    for named, line in unmatched(spec, _records_of_parts(parts, sampled), counts, "the sample"):
+        if named.setting not in COMPARED_BEFORE:
+            warn(line)
     if spec.config.sft is not None:
         for line in _chat_notes(counts.counters):
             note(line)
@@ -183,6 +192,19 @@ def _forecast(prepared: Prepared, note: Callable[[str], None], start_s: float) -
     directory = config.output.dir or "."
     on_disk = OnDisk(directory, size, disk, free_bytes(Path(directory)))
     return values, on_disk, _problem(prepared, spec, sampled)
+
+
+def _records_of_parts(parts: Sequence[Part], sampled: InputSample) -> list[tuple[Part, int]]:
+    """Return the parts, each with its number of records; none if not all of them were read."""
+    if not sampled.is_complete:
+        return []
+    n_records = Counter[str]()
+    for piece in sampled.pieces:
+        n_records[piece.file.path] += piece.counts.records
+    return [
+        (part, sum(n_records[path] for path in dict.fromkeys(s.file.path for s in part.slices)))
+        for part in parts
+    ]
 
 
 def _renderer_names(renderers: Renderers, counts: Counts) -> str:

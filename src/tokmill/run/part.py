@@ -507,6 +507,7 @@ def count_block(counts: Counts, block: EncodedBlock) -> Increments:
         (counts.checks, checks),
         (counts.lost_tokens, lost),
         (counts.renderers, dict.fromkeys(block.renderers, progress.documents)),
+        (counts.named, {label: int(is_there.sum()) for label, is_there in block.named.items()}),
     ):
         sums.update({name: n for name, n in of_block.items() if n})  # 0 depends on the block
     for name, n in progress.counters.items():
