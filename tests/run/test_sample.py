@@ -113,10 +113,22 @@ def test_a_file_that_is_read_from_its_beginning_is_sampled_all_over(read, tmp_pa
     else:
         pack = {"gz": gzip.compress, "zst": zstd.compress}[kind]
         path.write_bytes(pack(b"".join(LINES)))
-    found = read(path.stat().st_size - 1, path)
+    size = path.stat().st_size
+    found = read(size // 4, path)
     assert not found.is_complete
     assert not found.heads_only
+    assert 0 < found.read_bytes < size  # of the blocks that are kept: others say nothing
     assert n_records(found) == pytest.approx(len(ROWS), rel=0.1)
+
+
+def test_a_file_of_which_every_block_is_kept_is_complete_and_has_no_band(read, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text\n" + "".join(f"{row['text']}\n" for row in ROWS))
+    size = path.stat().st_size
+    found = read(size - 1, path)
+    assert found.is_complete
+    assert found.read_bytes == size
+    assert n_records(found) == len(ROWS)
 
 
 @pytest.mark.parametrize("kind", ["gz", "zst"])

@@ -127,7 +127,7 @@ class Estimate(NamedTuple):
 class InputSample:
     """Pieces of the input, in its order; all of it if `is_complete`.
 
-    `read_bytes`: stored bytes that were read. Known once it is encoded: `lengths`, `is_val`: the
+    `read_bytes`: stored bytes of the pieces. Known once it is encoded: `lengths`, `is_val`: the
     tokens of each document, and whether it is validation; `first_rejects`: a line for the first
     reject of each file; `longest_text`: bytes of the longest document; `bytes_per_s`: of text, on
     all threads.
@@ -243,6 +243,7 @@ def read_sample(parts: Sequence[Part], renderers: Renderers, limit_bytes: int) -
         return _complete_sample(slices, renderers, total)
     others = _units([piece for piece in slices if not _has_windows(piece.file)])
     if others:
+        sample.is_complete = not lines and len(others) <= _MOST_HEADS
         _read_heads(others, renderers, limit_bytes * (total - n_bytes) // max(1, total), sample)
     order = {file: number for number, file in enumerate(renderers)}
     sample.pieces.sort(key=lambda piece: order[piece.file])  # stable: in a file they are in order
@@ -377,7 +378,7 @@ def _head(
         if kept > 2 * limit_bytes and len(blocks) > max(1, fewest):
             every, blocks = 2 * every, blocks[1::2]
             kept = sum(block.n_bytes for block in blocks)
-    sample.read_bytes += stored
+    sample.read_bytes += round(stored * kept / max(1, passed))
     sample.is_complete &= is_read and every == 1
     all_bytes = float(passed) if is_read else _unpacked_bytes(piece, passed, stored)
     # Of the blocks that were read: those that are kept can hold more long records.
