@@ -82,6 +82,11 @@ class Child:
     def __exit__(self, *_: object) -> None:
         self.kill()
 
+    @property
+    def process(self) -> int:
+        """Return the id of the process."""
+        return self._process.pid
+
     def fileno(self) -> int:
         """Return the descriptor that can be read when the child has written."""
         return self._connection.fileno()

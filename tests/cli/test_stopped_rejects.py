@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import random
 import re
+import tempfile
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +16,8 @@ from tests.cli.conftest import GOOD, manifest, write_lines
 from tokmill.api.progress import RunObserver
 from tokmill.dataset.writer import ShardWriter
 from tokmill.errors import StorageError
+from tokmill.place import open_place
+from tokmill.settings.schema import RunSettings
 
 STOPPED = re.compile(r"rejects/\d{7}-stopped\.jsonl")
 
@@ -110,6 +115,85 @@ def test_workers_that_are_killed_leave_theirs_too(pretrain, path, tmp_path, monk
     assert not list(out.rglob("*.tmp"))
     assert pretrain(path, *words, "-q").code == 0
     assert stopped(out) == []
+
+
+KILLED = """
+import os, signal, time
+from pathlib import Path
+
+def render(batch):
+    watched = Path(os.environ["WATCHED"])
+    end = time.monotonic() + 20
+    while (watched / "begun").exists() and '"die"' in batch.column("record")[-1].as_py():
+        left = watched.rglob(f".*.jsonl.{os.getpid()}-*.tmp")
+        if time.monotonic() > end or any(path.stat().st_size for path in left):
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.01)
+    return batch.column("record")
+"""
+"""A renderer that kills its worker, once the worker has written a reject."""
+
+
+@pytest.fixture
+def deadly(tmp_path, monkeypatch) -> tuple[Path, Path]:
+    """Return two files, a part each: a broken line, and far behind it a record that kills."""
+    (tmp_path / "deadly.py").write_text(KILLED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("WATCHED", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("TOKMILL_BLOCK_BYTES", "300000")
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    started = RunObserver.started
+
+    def begin(*arguments: Any) -> None:
+        (tmp_path / "begun").touch()
+        started(*arguments)
+
+    monkeypatch.setattr(RunObserver, "started", begin)
+    rows = [b"{bad}", *[{"text": "x" * 100_000}] * 6, {"text": "die"}]
+    first = write_lines(tmp_path / "0.jsonl", rows)
+    return first, write_lines(tmp_path / "1.jsonl", rows)
+
+
+WORDS = ("--renderer", "deadly:render", "--part-bytes", "800kB", "--workers", "2", "--threads", "1")
+
+
+@pytest.mark.parametrize("place", ["a directory", "a store"])
+def test_workers_that_a_signal_kills_leave_theirs_in_any_place(
+    tokmill, tokenizer_dir, deadly, tmp_path, url, place
+):
+    out = url if place == "a store" else str(tmp_path / "out")
+    words = ("-t", tokenizer_dir, "--engine", "reference", "-o", out, *WORDS)
+    outcome = tokmill("pretrain", *deadly, *words)
+    assert outcome.code == 7
+    where = outcome.error.partition("; all rejects until then: ")[2]
+    assert where.startswith(f"{out}/rejects"), outcome.error
+    names = [n for n in open_place(out).entries() if STOPPED.fullmatch(n)]
+    assert names
+    for name in names:
+        (line,) = open_place(out).read(name).decode().splitlines()
+        assert json.loads(line)["line"] == 1
+    assert not list(tmp_path.glob("tokmill-upload-*/rejects/*"))
+
+
+def test_workers_of_a_task_that_a_signal_kills_leave_theirs(
+    tokmill, tokenizer_dir, deadly, tmp_path, monkeypatch
+):
+    out = tmp_path / "out"
+    small_blocks = partial(RunSettings, block_bytes=300_000)
+    monkeypatch.setattr("tokmill.run.begin.RunSettings", small_blocks)
+    monkeypatch.setattr("tokmill.executors.tasks.workers_and_threads", lambda *_: (2, 1))
+    words = ("-t", tokenizer_dir, "--engine", "reference", "-o", out, "--write", *WORDS)
+    assert tokmill("plan", *deadly, *words).code in (0, 3)
+    (out / "rejects").mkdir(exist_ok=True)
+    other = out / "rejects/.0000001.jsonl.1-0123abcd.tmp"  # another task is writing it
+    other.write_text("{}\n")
+    allowed = ("--allow-code", "deadly:render")
+    outcome = tokmill("run-part", out, "--index", "0", "--of", "1", *allowed)
+    assert outcome.code == 7
+    assert f"; all rejects until then: {out}/rejects" in outcome.error
+    assert stopped(out)
+    assert other.exists()
 
 
 def test_a_run_that_fails_at_its_end_names_the_files_of_its_parts(pretrain, tmp_path):

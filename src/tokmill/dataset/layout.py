@@ -57,7 +57,7 @@ DATASET_FILE = re.compile(
 )
 """Relative name of a file of a dataset, except plan and manifest."""
 
-PRIVATE_FILE = re.compile(r"\.(?P<name>.+)\.[0-9]+-[0-9a-f]{8}\.tmp")
+PRIVATE_FILE = re.compile(r"\.(?P<name>.+)\.(?P<process>[0-9]+)-[0-9a-f]{8}\.tmp")
 """Name, without its folder, of a file of `storage.PendingFile`, which a run may remove."""
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from tokmill.dataset.layout import FOLDERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -86,6 +86,16 @@ class Place(Protocol):
 
     def fetch(self, names: Iterable[str]) -> None:
         """Make files of the place stand in `local`, too."""
+
+    def rescue(
+        self, names: Mapping[str, str], processes: Collection[int] | None, check: Callable[[], None]
+    ) -> None:
+        """Make files that killed processes were writing stand in the place, under other names.
+
+        `names`: the relative name of each, with the other one in the same folder. `processes`: the
+        ids of processes of this machine; None: all that wrote to the place, if that can be known.
+        `check`: see `keep`.
+        """
 
     def differs(self, entry: FileEntry) -> bool:
         """Return whether a file is missing, or another one than the entry says, if that is cheap.

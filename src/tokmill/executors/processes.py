@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tokmill.children import Child, ChildEndedError, Parent, share_out
@@ -14,9 +15,11 @@ from tokmill.place import open_place
 from tokmill.recipes.spec import Increments
 from tokmill.recipes.table import Recipes
 from tokmill.run.part import run_part
+from tokmill.run.plan import check_plan
+from tokmill.run.stopped_rejects import keep_rejects_of_killed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tokmill.recipes.spec import Part, RunSpec
 
@@ -34,8 +37,9 @@ def run_parts(
         TokmillError: whatever a part raised; parts under way are stopped.
     """
     threads = thread_variables(spec.n_threads)
-    with ExitStack() as stack:
-        workers = [
+    workers: list[Child] = []
+    with _keeping_rejects(spec, parts, workers), ExitStack() as stack:
+        workers += [
             stack.enter_context(Child(_MODULE, defaults=threads))  # is killed at the end
             for _ in range(min(n_workers, len(parts)))
         ]
@@ -58,6 +62,20 @@ def run_parts(
                 f"a worker {how}: parts that are done are kept; run the same command again to "
                 f"continue{fewer}"
             ) from None
+
+
+@contextmanager
+def _keeping_rejects(
+    spec: RunSpec, parts: Sequence[Part], workers: Sequence[Child]
+) -> Iterator[None]:
+    """Keep what workers have rejected, if something stops the run and they are killed."""
+    try:
+        yield
+    except BaseException:
+        with closing(open_place(spec.config.output.dir)) as place:
+            check = partial(check_plan, place, spec.plan_stamp)
+            keep_rejects_of_killed(place, parts, {worker.process for worker in workers}, check)
+        raise
 
 
 def _work(part: Part) -> str:

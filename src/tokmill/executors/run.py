@@ -121,7 +121,6 @@ def finished_run(run: Begun, observer: Observer, *, is_array: bool = False) -> d
         try:
             records = make_parts(run, observer, limit.progressed, records)
         except BaseException:
-            keep_rejects_of_killed(place, plan.parts)
             remove_leftovers(place)  # of workers that were killed
             raise
         return _summed_up(run, observer, limit, records, n_resumed, stage_s)
@@ -236,7 +235,11 @@ def run_parts(run: Begun, parts: Sequence[Part], report: Callable[[Increments], 
     if spec.config.run.is_on_ray:
         from tokmill.executors import ray  # takes a second
 
-        ray.run_parts(spec, parts, report)
+        try:
+            ray.run_parts(spec, parts, report)
+        except BaseException:
+            keep_rejects_of_killed(run.place, parts, None, run.check)
+            raise
     elif run.n_workers > 1:
         from tokmill.executors import processes
 

@@ -17,17 +17,19 @@ from shutil import rmtree
 from stat import S_ISDIR
 from typing import TYPE_CHECKING, TypeVar
 
+from tokmill.dataset.checksum import digest_of
 from tokmill.dataset.layout import FOLDERS, LOCK_NAME
 from tokmill.dataset.lock import is_locked
 from tokmill.errors import StorageError, UsageError, VerifyError
-from tokmill.place.directory import locked
+from tokmill.place.directory import left_by, locked
 from tokmill.place.stores import OBSTORE, StoreObjects, begun, request, retried
+from tokmill.settings.schema import BLAKE3
 from tokmill.storage import make_directory, storage_errors
 from tokmill.urls import shown
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from tokmill.dataset.checksum import FileEntry
@@ -75,7 +77,7 @@ class Bucket:
         if self._local is None:
             _remove_left()
             with storage_errors(tempfile.gettempdir()):
-                self._local = Path(tempfile.mkdtemp(prefix=_LOCAL))
+                self._local = Path(tempfile.mkdtemp(prefix=f"{_LOCAL}{os.getpid()}-"))
             self._stack.callback(rmtree, self._local, ignore_errors=True)
             self._stack.enter_context(locked(self._local))
             for folder in FOLDERS:
@@ -230,6 +232,19 @@ class Bucket:
                     for chunk in self.chunks(name):
                         file.write(chunk)
 
+    def rescue(
+        self, names: Mapping[str, str], processes: Collection[int] | None, check: Callable[[], None]
+    ) -> None:
+        """Upload what stands in the temporary directories of these processes."""
+        for directory in _directories_of(processes or ()):
+            with storage_errors(directory):
+                entries = [str(path.relative_to(directory)) for path in directory.glob("*/.*")]
+                for left, name in left_by(directory, entries, names, processes):
+                    kept = (directory / left).replace(self.local / name)
+                    with kept.open("rb") as file:
+                        entry = digest_of(file, BLAKE3).entry(name)
+                    self.keep(entry, check)
+
     def differs(self, entry: FileEntry) -> bool:
         """Return whether an object has another size or sum."""
         import obstore
@@ -265,13 +280,26 @@ def _sum_of(entry: FileEntry) -> str:
     return f"{entry.algorithm}-{entry.checksum}"
 
 
+def _directories_of(processes: Collection[int]) -> Iterator[Path]:
+    """Yield the temporary directories of processes of this user that are there."""
+    for process in processes:
+        for path in Path(tempfile.gettempdir()).glob(f"{_LOCAL}{process}-*"):
+            if _is_mine(path):
+                yield path
+
+
+def _is_mine(path: Path) -> bool:
+    """Return whether a path is a directory of this user; a link is none."""
+    status = path.lstat()
+    return S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+
+
 def _remove_left() -> None:
     """Remove the temporary directories of processes of this user that were killed."""
     for path in Path(tempfile.gettempdir()).glob(f"{_LOCAL}*"):
         with contextlib.suppress(OSError):  # another process removes it, too
-            status, lock = path.lstat(), path / LOCK_NAME
-            is_mine = S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
-            made_s = lock.lstat().st_mtime if lock.exists() else status.st_mtime
+            lock = path / LOCK_NAME
+            made_s = (lock if lock.exists() else path).lstat().st_mtime
             # Its owner may be about to lock it.
-            if is_mine and time.time() - made_s > _LEFT_S and not is_locked(path):
+            if _is_mine(path) and time.time() - made_s > _LEFT_S and not is_locked(path):
                 rmtree(path, ignore_errors=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING
 
-from tokmill.dataset.layout import FOLDERS, LOCK_NAME
+from tokmill.dataset.layout import FOLDERS, LOCK_NAME, PRIVATE_FILE
 from tokmill.dataset.lock import HELD, opened_lock
 from tokmill.errors import StateError, StorageError, UsageError, VerifyError
 from tokmill.storage import (
@@ -27,6 +27,7 @@ from tokmill.storage import (
     open_inside,
     remove_file,
     remove_folder,
+    rename_file,
     share_blocks,
     status_inside,
     storage_errors,
@@ -35,7 +36,7 @@ from tokmill.storage import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from tokmill.dataset.checksum import FileEntry
@@ -147,6 +148,14 @@ class Directory:
     def fetch(self, names: Iterable[str]) -> None:
         """Leave the files where they are."""
 
+    def rescue(
+        self, names: Mapping[str, str], processes: Collection[int] | None, check: Callable[[], None]
+    ) -> None:
+        """Rename the temporary files of these processes."""
+        check()
+        for left, name in left_by(self.local, self.entries(), names, processes):
+            rename_file(self.local, left, name.rpartition("/")[2])
+
     def differs(self, entry: FileEntry) -> bool:
         """Return whether the size of a file is another one."""
         with storage_errors(self.local / entry.name):
@@ -165,6 +174,33 @@ class Directory:
 
     def close(self) -> None:
         """Leave everything."""
+
+
+def left_by(
+    directory: Path,
+    entries: Iterable[str],
+    names: Mapping[str, str],
+    processes: Collection[int] | None,
+) -> Iterator[tuple[str, str]]:
+    """Yield the temporary files of killed processes, each with the name that it is to have.
+
+    `entries`: what stands in the directory, by relative name. See `Place.rescue`. Of the files
+    of several processes for one name, the last that was written to counts.
+    """
+    found: list[tuple[float, str, str]] = []
+    for entry in entries:
+        folder, _, last = entry.rpartition("/")
+        private = PRIVATE_FILE.fullmatch(last)
+        if private is None:
+            continue
+        if processes is not None and int(private["process"]) not in processes:
+            continue
+        status = status_inside(directory, entry)
+        final = names.get(f"{folder}/{private['name']}")
+        if final and status is not None and S_ISREG(status.st_mode) and status.st_size:
+            found.append((status.st_mtime, entry, final))
+    for _, entry, final in sorted(found):
+        yield entry, final
 
 
 _LOOKS = 3

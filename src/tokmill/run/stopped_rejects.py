@@ -10,18 +10,16 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from tokmill.dataset.layout import (
-    PRIVATE_FILE,
     REJECTS,
     STOPPED_REJECTS,
     rejects_name,
     stopped_rejects_name,
 )
 from tokmill.errors import RecordError, TokmillError
-from tokmill.storage import rename_file
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from tokmill.dataset.place import Place
     from tokmill.recipes.spec import Part
@@ -42,19 +40,22 @@ def remove_stopped_rejects(place: Place, parts: Sequence[Part] | None = None) ->
             place.remove(name)
 
 
-def keep_rejects_of_killed(place: Place, parts: Sequence[Part]) -> None:
-    """Keep the rejects that killed workers have left in temporary files of a directory.
+def keep_rejects_of_killed(
+    place: Place,
+    parts: Sequence[Part],
+    processes: Collection[int] | None,
+    check: Callable[[], None],
+) -> None:
+    """Keep the rejects that worker processes were writing when they were killed.
 
-    Nobody writes there any more. Nothing is raised: there is an error already.
+    `processes`: their ids; None: of other machines. Nothing is raised: there is an error already.
     """
-    if place.mapped is None:
-        return
-    of_part = {rejects_name(part.index): stopped_rejects_name(part.index) for part in parts}
+    names = {
+        f"{REJECTS}/{rejects_name(part.index)}": f"{REJECTS}/{stopped_rejects_name(part.index)}"
+        for part in parts
+    }
     with suppress(TokmillError):
-        for name, n_bytes in place.entries().items():
-            private = PRIVATE_FILE.fullmatch(name.removeprefix(f"{REJECTS}/"))
-            if n_bytes and private is not None and private["name"] in of_part:
-                rename_file(place.mapped, name, of_part[private["name"]])
+        place.rescue(names, processes, check)
 
 
 @contextmanager
