@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from datetime import UTC, datetime
 from typing import Any
 
 _THINGS = re.compile(r"\b(?:repl(ies)|\w*[^\Ws](s))\b")
@@ -101,6 +102,11 @@ def seconds(s: float) -> str:
         return f"{minutes // 60} h {minutes % 60:02d} min"
     hours = round(s / 3600)
     return f"{hours // 24} days {hours % 24:02d} h"
+
+
+def in_utc(moment: datetime) -> str:
+    """Return a moment such as `2026-11-29 11:07:05 UTC`."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def printable(text: str) -> str:

@@ -197,12 +197,15 @@ def status(output: str, as_json: bool) -> None:
         return
     finish_command = f"tokmill finish {output}{allowing(state.code)}"
     dataset = "not finished" if state.undone else f"not finished: {finish_command}"
-    if state.is_working:
-        dataset = "a run is writing it"
+    is_working = state.is_working or state.are_tasks_working
+    if is_working:
+        dataset = f"{'a run is' if state.is_working else 'tasks are'} writing it"
+    is_unsure = state.last_written and not state.is_finished
     progress = Progress(**state.totals, elapsed_s=state.elapsed_s)
     show_rows(
         [
-            *([("progress", progress.line())] if state.is_working else ()),
+            *([("progress", progress.line())] if is_working or is_unsure else ()),
+            *([("written", f"newest object of {state.last_written}")] if is_unsure else ()),
             ("done", f"{len(state.done):,} of {state.parts:,}"),
             *((name, _named(getattr(state, name))) for name in ("running", "failed", "missing")),
             ("dataset", "finished" if state.is_finished else dataset),

@@ -1,10 +1,11 @@
-"""The lock of an output directory: whether a whole run holds it."""
+"""The lock of an output directory: who holds it."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
+import time
 from stat import S_ISREG
 from typing import TYPE_CHECKING
 
@@ -17,17 +18,43 @@ HELD = (errno.EWOULDBLOCK, errno.EAGAIN)
 """What a lock that another process holds answers."""
 
 
-def is_locked(directory: Path) -> bool:
-    """Return whether a process holds the lock of an output directory; False where nobody can tell.
+RUN, TASKS = "a run", "tasks of a run"
+"""Who holds a lock: a whole run alone, or the tasks of an array, which share it."""
 
-    Takes a shared lock for an instant.
+_LOOKS, _PAUSE_S = 3, 0.02
+"""Whoever looks takes the lock for an instant, so that it is tried again."""
+
+
+def holder_of(directory: Path) -> str:
+    """Return who holds the lock of an output directory; '' if nobody, or where nobody can tell."""
+    holder = ""
+    for _ in range(_LOOKS):
+        if is_locked(directory):
+            holder = RUN
+        elif _is_refused(directory, fcntl.LOCK_EX):
+            holder = TASKS
+        else:
+            return ""
+        time.sleep(_PAUSE_S)
+    return holder
+
+
+def is_locked(directory: Path) -> bool:
+    """Return whether a process holds the lock of an output directory alone.
+
+    False where nobody can tell.
     """
+    return _is_refused(directory, fcntl.LOCK_SH)
+
+
+def _is_refused(directory: Path, kind: int) -> bool:
+    """Return whether other processes refuse a lock, which is taken for an instant."""
     try:
         descriptor = opened_lock(directory, os.O_RDONLY)
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except OSError as error:
         return error.errno in HELD
     finally:

@@ -14,6 +14,7 @@ from tokmill.dataset.layout import FOLDERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from datetime import datetime
     from pathlib import Path
 
     from tokmill.dataset.checksum import FileEntry
@@ -40,6 +41,12 @@ class Place(Protocol):
         Raises:
             StateError: another run holds the place.
         """
+
+    def holder(self) -> str:
+        """Return who holds the place: `lock.RUN` or `lock.TASKS`; '' if nobody, as far as known."""
+
+    def last_written(self) -> datetime | None:
+        """Return the time of the newest file; None where a lock says whether anybody writes."""
 
     def make_folders(self) -> None:
         """Make the folders of a dataset in `local`; the place is held."""

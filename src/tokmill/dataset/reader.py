@@ -14,17 +14,18 @@ import numpy as np
 from tokmill.dataset.checksum import manifest_sha256
 from tokmill.dataset.file_array import FileArray, OpenFile
 from tokmill.dataset.layout import DATASET_FILE, MANIFEST, PLAN, SIDECARS, check_format_version
-from tokmill.dataset.lock import is_locked
+from tokmill.dataset.lock import RUN, TASKS, holder_of
 from tokmill.dataset.manifest_shape import LISTS, contradiction, shape_problem, sidecars_of
 from tokmill.dataset.sidecars import open_index
 from tokmill.errors import StateError, UsageError, VerifyError
 from tokmill.opening import begins_with, open_regular
 from tokmill.storage import read_errors, storage_errors
 from tokmill.urls import refuse_store
-from tokmill.words import plural
+from tokmill.words import in_utc, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from datetime import datetime
 
     import numpy.typing as npt
 
@@ -141,9 +142,7 @@ def read_manifest(directory: Path, *, follow_links: bool = True) -> dict[str, An
         refuse_store(directory)
         problem = f"no {MANIFEST} there" if directory.is_dir() else "no such directory"
         is_planned = (directory / PLAN).exists()
-        if is_locked(directory):
-            raise _running(directory, is_planned=is_planned)
-        raise _no_manifest(directory, problem, is_planned=is_planned)
+        raise _no_manifest(directory, problem, holder_of(directory), is_planned=is_planned)
     if path.is_symlink() and not follow_links:
         raise VerifyError(f"{path}: a link, not a file of the dataset")
     with storage_errors(path), open_regular(path, follow_links=follow_links) as file:
@@ -165,23 +164,44 @@ def manifest_in(place: Place) -> dict[str, Any]:
     try:
         content = place.read(MANIFEST)
     except FileNotFoundError:
-        is_planned = bool(place.stamp(PLAN))
-        if place.mapped is not None and is_locked(place.mapped):
-            raise _running(place.where, is_planned=is_planned) from None
-        raise _no_manifest(place.where, f"no {MANIFEST} there", is_planned=is_planned) from None
+        raise _no_manifest(
+            place.where,
+            f"no {MANIFEST} there",
+            place.holder(),
+            is_planned=bool(place.stamp(PLAN)),
+            last_written=place.last_written(),
+        ) from None
     return _parsed(content, f"{place.where}/{MANIFEST}")
 
 
-def _running(where: Path | str, *, is_planned: bool) -> StateError:
-    """Return the error of a place where a run works; a mix has no plan, and no status."""
-    status = f" (tokmill status {shlex.quote(str(where))} shows how far it is)"
-    return StateError(
-        f"{where}: a run is writing here: wait for its end{status if is_planned else ''}"
-    )
+def _no_manifest(
+    where: Path | str,
+    problem: str,
+    holder: str,
+    *,
+    is_planned: bool,
+    last_written: datetime | None = None,
+) -> StateError | UsageError:
+    """Return the error of a place without a manifest.
 
-
-def _no_manifest(where: Path | str, problem: str, *, is_planned: bool) -> StateError | UsageError:
-    """Return the error of a place without a manifest; `is_planned`: it has the plan of a run."""
+    `holder`: who writes there, see `Place.holder`. `is_planned`: it has the plan of a run; a mix
+    has none, and no status. `last_written`: see `Place`.
+    """
+    place = shlex.quote(str(where))
+    status = f" (tokmill status {place} shows how far it is)" if is_planned else ""
+    if holder == RUN:
+        return StateError(f"{where}: a run is writing here: wait for its end{status}")
+    if holder == TASKS:
+        return StateError(
+            f"{where}: tasks of a run are writing here: wait for their end{status}, then run "
+            f"tokmill finish {place}"
+        )
+    if is_planned and last_written is not None:
+        return StateError(
+            f"{where}: its run is not finished (no {MANIFEST}); a store does not show whether it "
+            f"still works, but its newest object is of {in_utc(last_written)}{status}: if nothing "
+            "writes there, run the same command again to continue it"
+        )
     if is_planned:
         return StateError(
             f"{where}: its run is not finished (no {MANIFEST}): run the same command again to "

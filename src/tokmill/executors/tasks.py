@@ -19,7 +19,7 @@ from tokmill.dataset.checksum import canonical_json
 from tokmill.dataset.contents import NOTE, is_note
 from tokmill.dataset.counts import Counts
 from tokmill.dataset.layout import MANIFEST, PARTS, PLAN
-from tokmill.dataset.lock import is_locked
+from tokmill.dataset.lock import RUN, TASKS
 from tokmill.dataset.plan_file import OwnedNames
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import TokmillError, UsageError
@@ -31,6 +31,7 @@ from tokmill.run.prepare import workers_and_threads
 from tokmill.run.stopped_rejects import naming_rejects
 from tokmill.settings.schema import RunSettings
 from tokmill.storage import status_inside
+from tokmill.words import in_utc
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -58,6 +59,8 @@ class ArrayStatus:
         is_finished: whether the manifest is written.
         is_working: whether a whole run, which is no array, is writing here now; its parts that are
             not done count as running.
+        are_tasks_working: whether tasks are writing here now.
+        last_written: of a store, which cannot say that, the time of its newest object.
         totals: what the parts that are done hold; `total_bytes`: of the whole input.
         elapsed_s: seconds since the plan was written, 0 if unknown.
         code: dotted paths that the plan names, such as `my_render:render`: `run_part` and `finish`
@@ -74,6 +77,8 @@ class ArrayStatus:
     is_finished: bool
     code: tuple[str, ...] = ()
     is_working: bool = False
+    are_tasks_working: bool = False
+    last_written: str = ""
     totals: dict[str, int] = field(default_factory=dict)
     elapsed_s: float = 0.0
 
@@ -143,12 +148,12 @@ def array_status(output: str) -> ArrayStatus:
     entries = place.entries()
     done, undone = records_of_parts(plan, place, entries)
     notes = _notes(place, entries)
-    is_working = place.mapped is not None and is_locked(place.mapped)
+    holder, last_written = place.holder(), place.last_written()
     states = {
         part: {bool(note["error"]) for note in notes if part % note["of"] == note["index"]}
         for part in undone
     }
-    if is_working:
+    if holder == RUN:
         states = {part: {False} for part in undone}
     return ArrayStatus(
         place.where,
@@ -164,7 +169,9 @@ def array_status(output: str) -> ArrayStatus:
         ),
         is_finished=MANIFEST in entries,
         code=code_named_by(plan),
-        is_working=is_working,
+        is_working=holder == RUN,
+        are_tasks_working=holder == TASKS,
+        last_written="" if last_written is None else in_utc(last_written),
         totals=_totals(plan, done.values()),
         elapsed_s=_seconds_since_plan(place),
     )

@@ -31,6 +31,7 @@ from tokmill.words import plural
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from datetime import datetime
 
     from tokmill.dataset.checksum import FileEntry
     from tokmill.dataset.place import Place
@@ -88,6 +89,14 @@ class Bucket:
     def held(self, *, is_shared: bool = False) -> AbstractContextManager[None]:
         """Keep nobody out: of two runs with one plan both write the same bytes."""
         return contextlib.nullcontext()
+
+    def holder(self) -> str:
+        """Return '': a store has no locks; see `last_written`."""
+        return ""
+
+    def last_written(self) -> datetime | None:
+        """Return the time of the newest object, by the clock of the store."""
+        return self._objects.last_written()
 
     def make_folders(self) -> None:
         """Make nothing: `local` has the folders."""

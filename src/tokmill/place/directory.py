@@ -15,7 +15,7 @@ from stat import S_ISREG
 from typing import TYPE_CHECKING
 
 from tokmill.dataset.layout import FOLDERS, LOCK_NAME, PRIVATE_FILE
-from tokmill.dataset.lock import HELD, opened_lock
+from tokmill.dataset.lock import HELD, holder_of, opened_lock
 from tokmill.errors import StateError, StorageError, UsageError, VerifyError
 from tokmill.storage import (
     UNSUPPORTED,
@@ -56,6 +56,13 @@ class Directory:
         """Make the directory, and hold its lock."""
         make_directory(self.local)
         return locked(self.local, is_shared=is_shared)
+
+    def holder(self) -> str:
+        """Return who holds the lock."""
+        return holder_of(self.local)
+
+    def last_written(self) -> None:
+        """Return None: see `holder`."""
 
     def make_folders(self) -> None:
         """Make the folders of a dataset."""

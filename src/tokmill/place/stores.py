@@ -129,6 +129,16 @@ class StoreObjects(Store):
             if meta["size"] or (meta["path"] and not meta["path"].endswith("/"))
         }
 
+    def last_written(self) -> datetime | None:
+        """Return the time of the newest object; None if there is none."""
+        import obstore
+
+        times = request(
+            lambda: [meta["last_modified"] for chunk in obstore.list(self.store) for meta in chunk],
+            self.url,
+        )
+        return max(times, default=None)
+
     def entry(self, name: str) -> Entry | None:
         """Return the size and the stamp of an object; None if it is not there."""
         import obstore
