@@ -110,7 +110,18 @@ def check_name(table: Table, name: str, where: str = "") -> None:
     if name not in known and not (table.takes_paths and ":" in name):
         begin = f"{where}: " if where else ""
         expected = f"expected one of {', '.join(known)}"
-        raise UsageError(f"{begin}{expected}; found {name!r}{nearest(name, known)}")
+        if table.takes_paths and name.endswith(".py"):
+            advice = f": name a function of it, as in {_dotted(name, 'FUNCTION')}"
+        else:
+            advice = nearest(name, known)
+        raise UsageError(f"{begin}{expected}; found {name!r}{advice}")
+
+
+def _dotted(file: str, name: str) -> str:
+    """Return how an object of a Python file is named, and where Python finds the module."""
+    folder, _, last = file.replace("\\", "/").rpartition("/")
+    inside = f", in the directory {folder} or with PYTHONPATH={folder}" if folder else ""
+    return f"{last.removesuffix('.py')}:{name}{inside}"
 
 
 def names_of_packages(table: Table) -> set[str]:
@@ -145,11 +156,8 @@ def find_path(kind: str, target: str) -> TableEntry:
     """
     module, _, name = target.rpartition(":")
     if module.endswith(".py"):
-        folder, _, file = module.replace("\\", "/").rpartition("/")
-        inside = f", in the directory {folder} or with PYTHONPATH={folder}" if folder else ""
         raise UsageError(
-            f"{kind} {target}: expected a module, found a file: name it as "
-            f"{file.removesuffix('.py')}:{name}{inside}"
+            f"{kind} {target}: expected a module, found a file: name it as {_dotted(module, name)}"
         )
     if not DOTTED_PATH.fullmatch(target):
         raise UsageError(f"{kind} {target}: expected package.module:function")

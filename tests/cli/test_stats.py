@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import tokmill as package
 from tokmill.api.dataset import Dataset
+from tokmill.errors import UsageError
 
 RECORDS = [{"text": "猫猫 狗狗"}] * 3 + [{"text": "hello world"}, {"text": ""}, b"{broken"]
 
@@ -108,6 +110,18 @@ def test_documents_and_tokens_are_counted_by_a_kept_field(
     for command in ("stats", "report"):
         table = tokmill(command, tmp_path / "out", "--by", "meta.language").out
         assert re.search(r"^  en +3 +50\.0% +\d+ +\d+\.\d%", table, re.MULTILINE), command
+    assert package.stats(tmp_path / "out", by="meta.language").by == found["by"]
+    page = tmp_path / "report.html"
+    assert tokmill("report", tmp_path / "out", "--by", "meta.language", "--html", page).code == 0
+    assert re.search(r"By meta\.language.*<th scope=row>en</th>", page.read_text(), re.DOTALL)
+    written = page.read_bytes()
+    package.open(tmp_path / "out").report(page, by="meta.language")
+    assert page.read_bytes() == written
+
+
+def test_python_names_a_field_that_was_not_kept_in_its_own_way(written) -> None:
+    with pytest.raises(UsageError, match=r"^by: this dataset does not keep language: name it "):
+        package.stats(written, by="language")
 
 
 def test_a_field_that_was_not_kept_is_an_error_before_tokens_are_read(tokmill, written) -> None:
@@ -115,6 +129,6 @@ def test_a_field_that_was_not_kept_is_an_error_before_tokens_are_read(tokmill, w
         outcome = tokmill(command, written, "--by", "language")
         assert (outcome.code, outcome.out) == (2, "")
         assert outcome.error == (
-            "--by=language: this dataset does not keep this field: name it when the dataset is "
+            "--by: this dataset does not keep language: name it when the dataset is "
             "made (--keep language)"
         )

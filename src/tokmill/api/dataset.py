@@ -233,12 +233,12 @@ class Dataset:
         return tokmill.verify(self.directory, tokenizer=self._tokenizer)
 
     @keyword_errors()
-    def stats(self) -> Statistics:
+    def stats(self, *, by: str = "") -> Statistics:
         """Return what the whole dataset holds, from all of its tokens; see `tokmill.stats`."""
         from tokmill.page.samples import statistics_of
 
         check_complete(self.manifest, self.directory)
-        return statistics_of(self.directory, self.manifest, self._tokenizer)
+        return statistics_of(self.directory, self.manifest, self._tokenizer, by)
 
     @keyword_errors()
     def export(
@@ -304,12 +304,18 @@ class Dataset:
 
     @keyword_errors()
     def report(
-        self, path: str | Path, bill: FullBill | None = None, **choice: Unpack[Choice]
+        self,
+        path: str | Path,
+        bill: FullBill | None = None,
+        *,
+        by: str = "",
+        **choice: Unpack[Choice],
     ) -> None:
         """Write the dataset and a bill, by default `bill()`, as a web page.
 
         A file at `path` is replaced. The page loads nothing, and has less than 2 MB. `split`,
-        `source` and `seed` choose the documents that it shows, as in `tokmill inspect`.
+        `source` and `seed` choose the documents that it shows, as in `tokmill inspect`. `by`: a
+        field that was kept, by which documents and tokens are counted.
 
         Raises:
             TokmillError: a file cannot be read or written.
@@ -317,7 +323,9 @@ class Dataset:
         from tokmill.page.report import write_report
 
         target, bill = jobs.checked_path(path, "path"), bill or self.bill()
-        write_report(target, self.directory, self.manifest, bill, self._tokenizer, "path", choice)
+        write_report(
+            target, self.directory, self.manifest, bill, self._tokenizer, "path", choice, by
+        )
 
     @cached_property
     def _decoded(self) -> Callable[[list[int]], str]:

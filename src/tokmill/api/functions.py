@@ -243,7 +243,7 @@ def verify(directory: str | Path, *, tokenizer: str | Path = "") -> Verification
 
 
 @keyword_errors()
-def stats(directory: str | Path, *, tokenizer: str | Path = "") -> Statistics:
+def stats(directory: str | Path, *, tokenizer: str | Path = "", by: str = "") -> Statistics:
     """Return what a dataset holds, from all of its tokens, as `tokmill stats` shows it.
 
     Lengths of documents, shares of sources, frequent and unused ids with their texts, equal
@@ -253,15 +253,17 @@ def stats(directory: str | Path, *, tokenizer: str | Path = "") -> Statistics:
     Args:
         directory: the directory of the dataset.
         tokenizer: the tokenizer, if not the one that the dataset keeps.
+        by: a field that was kept beside the documents; `by` of the result counts by its values.
 
     Raises:
-        TokmillError: there is no finished dataset, or a file is missing or damaged.
+        TokmillError: there is no finished dataset, or a file is missing or damaged; or the field
+            was not kept.
 
     Example:
         >>> statistics = tokmill.stats("out")
         >>> statistics.lengths.percentile(99), statistics.duplicates.documents
     """
-    return open_dataset(directory, tokenizer=tokenizer).stats()
+    return open_dataset(directory, tokenizer=tokenizer).stats(by=by)
 
 
 @keyword_errors()

@@ -29,15 +29,14 @@ def field_table(
 ) -> RenderableType:
     """Return the table of the values of a kept field with most tokens; others are summed up."""
     from tokmill.bill.text.tables import rows_table
+    from tokmill.dataset.by_field import most_frequent
     from tokmill.page.markup import shortened
-    from tokmill.words import plural, printable
+    from tokmill.words import printable
 
     shown = [
-        (printable(row["value"]), row["documents"], row["tokens"]) for row in counts[:_MOST_VALUES]
+        (printable(row["value"]), row["documents"], row["tokens"])
+        for row in most_frequent(counts, _MOST_VALUES)
     ]
-    if rest := counts[_MOST_VALUES:]:
-        sums = (sum(row[key] for row in rest) for key in ("documents", "tokens"))
-        shown.append((plural(len(rest), "other value"), *sums))
     n_documents, n_tokens = (
         max(1, totals["documents"]),
         max(1, totals["tokens"]),

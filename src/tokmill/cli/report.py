@@ -72,8 +72,8 @@ def command(
         raise UsageError(
             "--html writes a page: leave --json, --only, --all, --explain and --measure out"
         )
-    if field and (html is not None or as_json or only):
-        raise UsageError("--by prints a table: leave --html, --json and --only out, or use stats")
+    if field and (as_json or only):
+        raise UsageError("--by prints a table: leave --json and --only out, or use stats")
     choice = {name: options.pop(name) for name in ("split", "source", "seed")}
     if html is None and any(choice.values()):
         raise UsageError("--split, --source and --seed choose what a page shows: add --html")
@@ -84,7 +84,7 @@ def command(
     settings = bill_settings_of(config_file, options, manifest["config"])
     bill = full_bill(complete_inputs(settings, disk))
     if html is not None:
-        n_bytes = write_report(html, directory, manifest, bill, tokenizer, "--html", choice)
+        n_bytes = write_report(html, directory, manifest, bill, tokenizer, "--html", choice, field)
         show(f"{html}: {size(n_bytes)}")
         return
     print_bill(bill, only, measure, everything=everything, explain=explain, as_json=as_json)

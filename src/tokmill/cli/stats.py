@@ -37,18 +37,14 @@ def command(directory: Path, tokenizer: str, field: str, as_json: bool) -> None:
       tokmill stats out --by language
       tokmill stats out --json
     """
-    from tokmill.dataset.by_field import check_kept, counts_by_field
     from tokmill.dataset.reader import read_intact_manifest
     from tokmill.page.samples import statistics_of
     from tokmill.page.summary import detail_rows, statistics_rows
 
     manifest = read_intact_manifest(directory)
-    if field:
-        check_kept(manifest, field)  # before all tokens are read
-    statistics = statistics_of(directory, manifest, tokenizer)
-    by_field = counts_by_field(directory, manifest, field) if field else []
+    statistics = statistics_of(directory, manifest, tokenizer, field)
     if as_json:
-        show_json({**statistics.as_json(), **({"by": {field: by_field}} if field else {})})
+        show_json(statistics.as_json())
         return
     told = dict(detail_rows(manifest, str(directory)))
     names = ("tokens", "trained tokens", "records", "drops", "rejects", "unread")
@@ -58,7 +54,7 @@ def command(directory: Path, tokenizer: str, field: str, as_json: bool) -> None:
     ])  # fmt: skip
     if field:
         show()
-        print_tables([field_table(field, by_field, statistics.totals)])
+        print_tables([field_table(field, statistics.by[field], statistics.totals)])
     for table in _tables(manifest, statistics):
         show()
         print_tables([table])

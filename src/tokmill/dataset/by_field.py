@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 from tokmill.dataset.checked import CheckedFiles
 from tokmill.dataset.sidecars import GROUP, METADATA, open_index, read_metadata
 from tokmill.errors import UsageError
+from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 MOST_VALUES = 100_000
@@ -35,7 +36,16 @@ def check_kept(manifest: Mapping[str, Any], field: str) -> None:
         if kept
         else f"name it when the dataset is made (--keep {field})"
     )
-    raise UsageError(f"--by={field}: this dataset does not keep this field: {there}")
+    raise UsageError(f"this dataset does not keep {field}: {there}", "by")
+
+
+def most_frequent(counts: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
+    """Return the first rows of `counts_by_field`, and the others summed up in one."""
+    rows = list(counts[:most])
+    if rest := counts[most:]:
+        sums = {key: sum(row[key] for row in rest) for key in ("documents", "tokens")}
+        rows.append({"value": plural(len(rest), "other value"), **sums})
+    return rows
 
 
 def counts_by_field(
@@ -70,8 +80,9 @@ def counts_by_field(
                 tokens[value] += int(n_of_value)
             if len(documents) > MOST_VALUES:
                 raise UsageError(
-                    f"--by={field}: over {MOST_VALUES:,} values: name a field of few values, such "
-                    "as a language"
+                    f"{field}: over {MOST_VALUES:,} values: name a field of few values, such as a "
+                    "language",
+                    "by",
                 )
     checked.finish()
     return [

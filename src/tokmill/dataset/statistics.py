@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from tokmill.offsets import before_first, offsets_of
 from tokmill.storage import storage_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -178,6 +178,8 @@ class Statistics:
         n_unused: how many never occur.
         duplicates: equal documents.
         no_texts: why ids have no texts, or ''.
+        by: of the field that was named, `value`, `documents` and `tokens` of each value, most
+            tokens first.
     """
 
     totals: dict[str, Any]
@@ -191,6 +193,7 @@ class Statistics:
     duplicates: Duplicates
     no_texts: str = ""
     prompts: Lengths | None = None
+    by: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return the statistics as plain values, without `id_counts`."""
@@ -214,6 +217,7 @@ class Statistics:
                 "no_texts": self.no_texts,
             },
             "duplicates": asdict(self.duplicates),
+            **({"by": self.by} if self.by else {}),
         }
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokmill.dataset.by_field import counts_by_field, most_frequent
 from tokmill.dataset.layout import DATASET_FILE, REJECTS
 from tokmill.dataset.statistics import CONTEXTS, Lengths, Statistics, read_lengths
 from tokmill.dataset.writer import read_rejects
@@ -226,6 +227,30 @@ def _sources_table(manifest: Mapping[str, Any], rows: Sequence[Mapping[str, Any]
     last = "trained" if is_sft else "bytes per token"
     head = ("source", "", "tokens", "", things, last, "left out")
     return table("Sources", head, lines, first=_FIRST_ROWS)
+
+
+def field_section(directory: Path, manifest: Mapping[str, Any], field: str) -> Section | None:
+    """Return documents and tokens by the values of a kept field; None if no field is named.
+
+    Raises:
+        TokmillError: see `counts_by_field`.
+    """
+    if not field:
+        return None
+    counts, totals = counts_by_field(directory, manifest, field), manifest["totals"]
+    full = max((row["tokens"] for row in counts), default=1)
+    lines: list[tuple[Cell, ...]] = [
+        (
+            shortened(row["value"], LONGEST_NAME),
+            Bar((row["tokens"],), full),
+            exact(row["tokens"]),
+            _share(row["tokens"], totals["tokens"]),
+            exact(row["documents"]),
+        )
+        for row in most_frequent(counts, MOST_SOURCES)
+    ]
+    head = (field, "", "tokens", "", things_of(manifest))
+    return Section("by-field", f"By {field}", table(f"By {field}", head, lines, first=_FIRST_ROWS))
 
 
 def grouped(sources: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.page.bill_section import bill_section, verdict
 from tokmill.page.dataset_sections import (
+    field_section,
     head_facts,
     head_tiles,
     lengths_section,
@@ -36,10 +37,12 @@ def write_report(
     tokenizer: str,
     option: str,
     choice: Mapping[str, Any],
+    by: str = "",
 ) -> int:
     """Write the page of a dataset, and return its bytes; see `report_page`.
 
-    `option` names the path in messages. `choice` of documents: see `Choice`.
+    `option` names the path in messages. `choice` of documents: see `Choice`. `by`: a kept field, by
+    which documents and tokens are counted.
 
     Raises:
         UsageError: a directory stands at `path`, or it is inside a dataset.
@@ -47,7 +50,8 @@ def write_report(
     """
     check_page(path, option)
     numbers = chosen_documents(directory, manifest, MOST_EMBEDDED, **choice)
-    return write_page(path, report_page(directory, manifest, bill, numbers, tokenizer=tokenizer))
+    page = report_page(directory, manifest, bill, numbers, tokenizer=tokenizer, by=by)
+    return write_page(path, page)
 
 
 def report_page(
@@ -57,10 +61,11 @@ def report_page(
     numbers: Sequence[int],
     *,
     tokenizer: str = "",
+    by: str = "",
 ) -> str:
     """Return the page of a finished dataset and its bill as HTML, below 2 MB.
 
-    `numbers`: of the documents whose text it shows.
+    `numbers`: of the documents whose text it shows. `by`: see `write_report`.
     `tokenizer`: the tokenizer, if not the one that the dataset keeps; without one the page has no
     texts, and says so.
 
@@ -81,6 +86,7 @@ def report_page(
     sections = [
         lengths_section(directory, manifest),
         sources_section(manifest),
+        field_section(directory, manifest, by),
         training_section(manifest),
         samples_section(directory, manifest, tokenizer, numbers),
         losses_section(directory, manifest, statistics),

@@ -15,6 +15,7 @@ from tokmill.chat.limits import checked_source
 from tokmill.chat.mask_rule import mask_rule
 from tokmill.chat.render_pool import emitted_strings
 from tokmill.chat.template_source import template_source
+from tokmill.dataset.by_field import counts_by_field
 from tokmill.dataset.checksum import sha256_hex
 from tokmill.dataset.documents import Documents
 from tokmill.dataset.origins import OriginFinder
@@ -241,19 +242,25 @@ def _template(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> str:
     return source if sha256_hex(source.encode()) == expected else ""
 
 
-def statistics_of(directory: Path, manifest: dict[str, Any], moved: str) -> Statistics:
+def statistics_of(
+    directory: Path, manifest: dict[str, Any], moved: str, by: str = ""
+) -> Statistics:
     """Return the statistics of a dataset; without its tokenizer, they say why ids have no texts.
 
+    `by`: a kept field, by whose values documents and tokens are counted, too.
+
     Raises:
-        UsageError: `moved` is not the tokenizer of the dataset.
+        UsageError: `moved` is not the tokenizer of the dataset, or the field was not kept.
         TokmillError: a file is missing, damaged, or cannot be read.
     """
+    by_field = {by: counts_by_field(directory, manifest, by)} if by else {}
     try:
         tokenizer = tokenizer_of(directory, manifest, moved)
     except TokmillError as error:
         if moved:
             raise
-        return replace(read_statistics(directory, manifest), no_texts=str(error))
+        statistics = read_statistics(directory, manifest)
+        return replace(statistics, no_texts=str(error), by=by_field)
     decoder = _decoder(manifest, tokenizer)
 
     def text_of(id_: int) -> str:
@@ -261,7 +268,7 @@ def statistics_of(directory: Path, manifest: dict[str, Any], moved: str) -> Stat
         texts = decoder.runs((id_, id_), (0, 0), by_token=True)[0].texts
         return escaped(texts[-1])
 
-    return read_statistics(directory, manifest, text_of)
+    return replace(read_statistics(directory, manifest, text_of), by=by_field)
 
 
 def evenly_spread(total: int, wanted: int) -> Sequence[int]:
