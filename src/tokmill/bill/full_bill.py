@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from tokmill.bill.bill_settings import BillSettings, complete_training
 from tokmill.bill.compute import Compute, compute
 from tokmill.bill.formula import Bill, Line
-from tokmill.bill.gpus import Gpu, find_gpu
-from tokmill.bill.host_ram.host import HostBill, host_bill
+from tokmill.bill.gpus import Gpu, Need, find_gpu
+from tokmill.bill.host_ram.host import HostBill, host_bill, host_limit
 from tokmill.bill.inputs import Inputs
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
 from tokmill.bill.on_disk import OnDisk, additions
-from tokmill.bill.remedies.advice import Advice, advise, advise_serving
+from tokmill.bill.remedies.advice import Advice, advise, advise_serving, gpu_limit
+from tokmill.bill.remedies.search import Limit
 from tokmill.bill.serving import inference_bill
 from tokmill.bill.states.states import checkpoint_bill
 from tokmill.bill.training_bill import TrainingBill, of_versions, training_bill, version_matters
@@ -118,9 +120,11 @@ def full_bill(inputs: Inputs) -> FullBill:
     if model is not None and settings.trains:
         notes = (*settings.notes, *version_notes(model, training))
         settings = replace(settings, notes=notes)
+    gpu = inputs.gpu
+    on_gpu = () if gpu is None or model is None or not model.has_shape else (gpu_limit(model, gpu),)
     return FullBill(
         settings,
-        host_bill(model, training, size, inputs.machine),
+        host_bill(model, training, size, inputs.machine, *on_gpu),
         None if model is None else _model_bill(model, inputs),
         inputs.disk,
         additions(size, sequence=training.sequence, epochs=training.epochs) if size else (),
@@ -151,10 +155,26 @@ def _model_bill(model: Model, inputs: Inputs) -> ModelBill:
         inference_bill(model, settings.inference, context=context),
         checkpoint_bill(model, training),
         inputs.gpu,
-        None if gpu is None else advise(model, training, gpu),
+        None if gpu is None else advise(model, training, gpu, *_limits(model, inputs)),
         None if gpu is None else advise_serving(model, settings.inference, gpu, context=context),
         None if size is None else compute(model, training, size, inputs.gpu),
     )
+
+
+def _limits(model: Model, inputs: Inputs) -> Iterator[Limit[TrainingSettings]]:
+    """Yield the limits of host RAM and, of a dataset's directory, free disk space."""
+    yield host_limit(model, inputs.size, inputs.machine)
+    disk = inputs.disk
+    if disk is not None and disk.free_bytes is not None:
+        free = disk.free_bytes - (0 if disk.found is not None else disk.bill.high_bytes)
+        if free > 0:
+            yield Limit(partial(_checkpoints, model), free)
+
+
+def _checkpoints(model: Model, training: TrainingSettings) -> Need:
+    """Return the disk space of checkpoints, of which none may be missing."""
+    most = checkpoint_bill(model, complete_training(training, model, None)).high_bytes
+    return Need(most, most)
 
 
 def version_notes(model: Model, training: TrainingSettings) -> Iterator[str]:

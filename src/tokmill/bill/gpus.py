@@ -9,6 +9,7 @@ with fp32 accumulation, on GeForce cards half the advertised one.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -74,6 +75,11 @@ def verdict(need: Need, n_bytes: int, shm_bytes: int = 0) -> str:
     if need.missing:
         return AT_LEAST
     return BARELY if need.high_bytes > n_bytes else FITS
+
+
+def worst(verdicts: Iterable[str]) -> str:
+    """Return the worst of some verdicts."""
+    return max(verdicts, key=(FITS, BARELY, AT_LEAST, DOES_NOT_FIT).index)
 
 
 def gpu_verdict(bill: Bill, gpu: Gpu) -> str:

@@ -20,6 +20,7 @@ from tokmill.bill.host_ram.host import HostBill, host_bill
 from tokmill.bill.host_ram.machine import MIB, NOT_NOW, Machine, Verdict, host_verdict
 from tokmill.bill.models.load import model_from_config
 from tokmill.bill.on_disk import DatasetSize
+from tokmill.bill.remedies.search import Limit
 from tokmill.bill.states.states import rank_states
 from tokmill.settings.training import LOADING, TrainingSettings
 
@@ -126,7 +127,8 @@ def need(training: TrainingSettings) -> Need:
 
 def judged(machine: Machine, **settings: object) -> Verdict:
     chosen = {"initialization": "meta", **settings}
-    return host_verdict(TrainingSettings(**chosen), machine, need)
+    limit = Limit(need, machine.usable_bytes, machine.shm_bytes)
+    return host_verdict(TrainingSettings(**chosen), limit, machine)
 
 
 def test_what_is_needed_fits_or_fits_barely():

@@ -16,7 +16,7 @@ import pytest
 from tokmill.bill.gpus import Gpu, Need, find_gpu
 from tokmill.bill.models.load import load_model
 from tokmill.bill.remedies.advice import Advice, advise, advise_serving, training_peak
-from tokmill.bill.remedies.search import CHANGES_RESULT, COSTLY, Offer, Search, of_training
+from tokmill.bill.remedies.search import CHANGES_RESULT, COSTLY, Limit, Offer, Search, of_training
 from tokmill.bill.serving import inference_bill
 from tokmill.errors import UsageError
 from tokmill.settings.load import build_config
@@ -43,7 +43,7 @@ def plan_of(
     need: Callable[[TrainingSettings], Need] = need_of,
     training: TrainingSettings = USUAL,
 ) -> tuple[Offer, ...]:
-    return Search(need, memory_bytes).plan(training, of_training(training))
+    return Search(Limit(need, memory_bytes)).plan(training, of_training(training))
 
 
 def fits(gpu: Gpu, **changed: Any) -> bool:

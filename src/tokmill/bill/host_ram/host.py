@@ -15,11 +15,13 @@ from itertools import chain
 from typing import Any
 
 from tokmill.bill.activations.loss import metrics_host_line
+from tokmill.bill.bill_settings import complete_training
 from tokmill.bill.formula import Bill, Formula, Line
 from tokmill.bill.gpus import Need
 from tokmill.bill.host_ram.machine import TRACKER_BYTES, Machine, Verdict, host_verdict
 from tokmill.bill.models.model import Model
 from tokmill.bill.on_disk import DatasetSize
+from tokmill.bill.remedies.search import Limit
 from tokmill.bill.states.optimizers import FP32_BYTES
 from tokmill.bill.states.parallel import ranks_per_node, sharding_of
 from tokmill.bill.states.precision import scheme_of
@@ -299,8 +301,27 @@ class HostBill:
         }
 
 
+def host_limit(
+    model: Model | None, size: DatasetSize | None, machine: Machine
+) -> Limit[TrainingSettings]:
+    """Return the host RAM of a machine, and what settings need of it."""
+
+    def need(training: TrainingSettings) -> Need:
+        completed = complete_training(training, model, size)
+        loading = Loading.of(completed, size, machine)
+        peak = _peak_of(tuple(_moments(model, loading)))
+        shm_bytes = sum(line.n_bytes for line in loading.shared())
+        return Need(peak.n_bytes, peak.high_bytes, shm_bytes)
+
+    return Limit(need, machine.usable_bytes, machine.shm_bytes)
+
+
 def host_bill(
-    model: Model | None, training: TrainingSettings, size: DatasetSize | None, machine: Machine
+    model: Model | None,
+    training: TrainingSettings,
+    size: DatasetSize | None,
+    machine: Machine,
+    *others: Limit[TrainingSettings],
 ) -> HostBill:
     """Return the host RAM of one machine that trains a model on a dataset.
 
@@ -309,23 +330,17 @@ def host_bill(
         training: settings whose `sequence` is final.
         size: the dataset; None: only the model is billed.
         machine: its memory, and the memory of a bare process there.
+        others: limits of other places that advice on host RAM must also meet.
 
     Raises:
         UsageError: settings contradict each other or the model.
     """
-
-    def need(other: TrainingSettings) -> Need:
-        loading = Loading.of(other, size, machine)
-        peak = _peak_of(tuple(_moments(model, loading)))
-        shm_bytes = sum(line.n_bytes for line in loading.shared())
-        return Need(peak.n_bytes, peak.high_bytes, shm_bytes)
-
     loading = Loading.of(training, size, machine)
     return HostBill(
         tuple(_moments(model, loading)),
         Bill("host RAM: page cache", tuple(loading.page_cache()), _CACHE_LEAVES_OUT),
         Bill("shared memory (/dev/shm): batches of workers", tuple(loading.shared())),
-        host_verdict(training, machine, need),
+        host_verdict(training, host_limit(model, size, machine), machine, *others),
     )
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tokmill.bill.gpus import DOES_NOT_FIT, FITS, Need, find_gpu, verdict
-from tokmill.bill.remedies.search import Search, on_host
+from tokmill.bill.gpus import DOES_NOT_FIT, FITS, find_gpu
+from tokmill.bill.remedies.search import Limit, Search, on_host
 from tokmill.bill.states.parallel import ranks_per_node
 from tokmill.errors import UsageError
 from tokmill.settings.training import TrainingSettings
@@ -97,18 +96,28 @@ class Verdict:
 
 
 def host_verdict(
-    training: TrainingSettings, machine: Machine, need: Callable[[TrainingSettings], Need]
+    training: TrainingSettings,
+    limit: Limit[TrainingSettings],
+    machine: Machine,
+    *others: Limit[TrainingSettings],
 ) -> Verdict:
-    """Return whether settings fit on a machine; `need` returns the need of any settings."""
-    needed, usable = need(training), machine.usable_bytes
-    if not usable:
+    """Return whether settings fit on a machine.
+
+    Args:
+        training: the settings.
+        limit: the host RAM of the machine.
+        machine: its name, and the memory that is free now.
+        others: limits of other places that what is advised must also meet.
+    """
+    if not limit.n_bytes:
         return Verdict("unknown")
-    outcome = verdict(needed, usable, machine.shm_bytes)
+    needed = limit.need(training)
+    outcome = limit.verdict(needed)
     if outcome == DOES_NOT_FIT:
-        steps = Search(need, usable, machine.shm_bytes).plan(training, on_host(training))
+        steps = Search(limit, *others).plan(training, on_host(training))
         together = tuple(option for step in steps for option in step.options)
-        shm_bytes = machine.shm_bytes if needed.shm_bytes > machine.shm_bytes else 0
-        return Verdict(outcome, together, usable, machine.name, shm_bytes)
+        shm_bytes = limit.shm_bytes if needed.shm_bytes > limit.shm_bytes else 0
+        return Verdict(outcome, together, limit.n_bytes, machine.name, shm_bytes)
     if outcome == FITS and 0 < machine.available_bytes < needed.n_bytes:
         outcome = NOT_NOW
-    return Verdict(outcome, (), usable, machine.name)
+    return Verdict(outcome, (), limit.n_bytes, machine.name)

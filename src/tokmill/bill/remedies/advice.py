@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tokmill.bill.activations.situation import default_sequence
 from tokmill.bill.formula import Bill
-from tokmill.bill.gpus import Gpu, Need, gpu_verdict
+from tokmill.bill.gpus import DOES_NOT_FIT, Gpu, Need
 from tokmill.bill.models.model import Model
-from tokmill.bill.remedies.search import Offer, S, Saving, Search, largest, of_serving, of_training
+from tokmill.bill.remedies.search import (
+    Limit,
+    Offer,
+    S,
+    Saving,
+    Search,
+    largest,
+    of_serving,
+    of_training,
+    on_host,
+)
 from tokmill.bill.serving import inference_bill
 from tokmill.bill.training_bill import training_bill
 from tokmill.settings.training import InferenceSettings, TrainingSettings
@@ -36,7 +46,9 @@ class Advice:
         is_bounded: `largest_sequence` is the model's maximum, and more would fit.
         steps: savings, each applied alone.
         plan: the fewest savings that together make it fit, at most three, each of them needed; ()
-            if it fits without, or they are not enough.
+            if it fits without, or they are not enough. Every other limit, such as that of the host
+            RAM, is met too.
+        with_more_host: if no plan meets all limits: one that would, with more host RAM.
     """
 
     gpu: Gpu
@@ -46,6 +58,7 @@ class Advice:
     is_bounded: bool
     steps: tuple[Offer, ...] = ()
     plan: tuple[Offer, ...] = ()
+    with_more_host: tuple[Offer, ...] = ()
 
 
 def training_peak(model: Model, training: TrainingSettings) -> Bill:
@@ -53,21 +66,32 @@ def training_peak(model: Model, training: TrainingSettings) -> Bill:
     return training_bill(model, training).peak
 
 
-def advise(model: Model, training: TrainingSettings, gpu: Gpu) -> Advice:
+def gpu_limit(model: Model, gpu: Gpu) -> Limit[TrainingSettings]:
+    """Return the memory of a GPU, and what training settings need of it."""
+    return Limit(lambda training: Need.of(training_peak(model, training)), gpu.memory_bytes)
+
+
+def advise(
+    model: Model, training: TrainingSettings, gpu: Gpu, *others: Limit[TrainingSettings]
+) -> Advice:
     """Return whether training fits on the GPU and, if its upper bound does not, savings.
 
-    A sequence of 0 means the default of the model.
+    A sequence of 0 means the default of the model. `others` are limits that what is advised must
+    also meet; the first is that of the host RAM.
 
     Raises:
         UsageError: the settings contradict each other or the model.
     """
     training = replace(training, sequence=training.sequence or default_sequence(model))
     split = training.tensor_parallel if training.sequence_parallel else 1
+    savings = list(of_training(training))
+    if others and others[0].n_bytes:
+        savings += on_host(training)
     return _advice(
         training,
         gpu,
-        lambda settings: training_peak(model, settings),
-        of_training(training),
+        (gpu_limit(model, gpu), *others),
+        savings,
         ("micro_batch", "sequence"),
         unit=math.lcm(FINEST_SEQUENCE, training.context_parallel * split),
         positions=model.positions,
@@ -83,10 +107,14 @@ def advise_serving(model: Model, settings: InferenceSettings, gpu: Gpu, *, conte
         UsageError: the GPUs cannot share the model.
     """
     settings = replace(settings, context=settings.context or context)
+
+    def need(other: InferenceSettings) -> Need:
+        return Need.of(inference_bill(model, other, context=context))
+
     return _advice(
         settings,
         gpu,
-        lambda other: inference_bill(model, other, context=context),
+        (Limit(need, gpu.memory_bytes),),
         of_serving(settings),
         ("batch", "context"),
         unit=FINEST_SEQUENCE,
@@ -97,7 +125,7 @@ def advise_serving(model: Model, settings: InferenceSettings, gpu: Gpu, *, conte
 def _advice(
     settings: S,
     gpu: Gpu,
-    bill_of: Callable[[S], Bill],
+    limits: Sequence[Limit[S]],
     savings: Iterable[Saving],
     names: tuple[str, str],
     *,
@@ -109,22 +137,31 @@ def _advice(
     Sequences are searched in steps of `unit`, up to the `positions` of the model (0: no limit).
     """
     batch, sequence = names
-    search: Search[S] = Search(lambda other: Need.of(bill_of(other)), gpu.memory_bytes)
+    of_gpu = limits[0]
+    needed = of_gpu.need(settings)
+    # What fits now may not exceed another limit; what exceeds it already would never fit.
+    met = [each for each in limits[1:] if each.verdict(each.need(settings)) != DOES_NOT_FIT]
+    within: Search[S] = Search(of_gpu, *met)
 
     def fits(name: str, value: int) -> bool:
         changes: dict[str, Any] = {name: value}
-        return search.fits(replace(settings, **changes))
+        return within.fits(replace(settings, **changes))
 
     most = positions or LARGEST_SEQUENCE
     units = largest(lambda n: fits(sequence, min(n * unit, most)), -(-most // unit))
     longest = min(units * unit, most)
-    offered = () if search.fits(settings, surely=True) else tuple(savings)
+    search: Search[S] = Search(*limits)
+    offered = () if search.fits_first(settings) else tuple(savings)
+    plan = search.plan(settings, offered)
+    missed = bool(offered) and not plan and of_gpu.verdict(needed) == DOES_NOT_FIT
+    alone: Search[S] = Search(of_gpu, *(replace(each, n_bytes=0) for each in limits[1:]))
     return Advice(
         gpu=gpu,
-        verdict=gpu_verdict(bill_of(settings), gpu),
+        verdict=of_gpu.verdict(needed),
         largest_batch=largest(lambda n: fits(batch, n), LARGEST_BATCH),
         largest_sequence=longest,
         is_bounded=longest == most,
         steps=search.offers(settings, offered),
-        plan=search.plan(settings, offered),
+        plan=plan,
+        with_more_host=alone.plan(settings, offered) if missed and len(limits) > 1 else (),
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, groupby, product
 from typing import Any, Generic, TypeVar
 
-from tokmill.bill.gpus import FITS, Need, verdict
+from tokmill.bill.gpus import FITS, Need, verdict, worst
 from tokmill.bill.states.parallel import sharding_of, state_ranks
 from tokmill.errors import UsageError
 from tokmill.settings.training import InferenceSettings, TrainingSettings
@@ -193,11 +193,28 @@ _TOO_MUCH = Need(sys.maxsize, sys.maxsize)
 
 
 @dataclass(frozen=True, slots=True)
+class Limit(Generic[S]):
+    """The memory of a place, and what settings need of it.
+
+    `n_bytes` and `shm_bytes` (the part in /dev/shm) are there; 0: not known, taken as enough.
+    """
+
+    need: Callable[[S], Need]
+    n_bytes: int
+    shm_bytes: int = 0
+
+    def verdict(self, need: Need) -> str:
+        """Return whether a need fits in this place."""
+        return verdict(need, self.n_bytes or sys.maxsize, self.shm_bytes)
+
+
+@dataclass(frozen=True, slots=True)
 class Offer:
     """A saving that was applied and billed, and that needs less memory.
 
     `saved_bytes` and `peak_bytes` are expected amounts, the second one with the saving;
-    `high_bytes` is its upper bound. `verdict`: whether it then fits.
+    `high_bytes` is its upper bound. `verdict`: whether it then fits, in every limited place.
+    `host_bytes` and `host_high_bytes` are those of the second place, the host RAM; 0 without one.
     """
 
     name: str
@@ -206,26 +223,36 @@ class Offer:
     peak_bytes: int
     high_bytes: int
     verdict: str
+    host_bytes: int = 0
+    host_high_bytes: int = 0
 
 
 class Search(Generic[S]):
-    """Computes the need of settings, each once, and compares it with the available memory.
+    """Computes the needs of settings, each once, and compares them with limits.
 
-    `available` are bytes, `shm_bytes` those of /dev/shm, 0 if it is not limited.
+    Savings are sought for the first limit; what they lead to must also meet the others, of which
+    the first is that of the host RAM.
     """
 
-    def __init__(self, need: Callable[[S], Need], available: int, shm_bytes: int = 0) -> None:
-        self._need, self._available = need, (available, shm_bytes)
-        self._known: dict[S, Need] = {}
+    def __init__(self, *limits: Limit[S]) -> None:
+        self._limits = limits
+        self._known: list[dict[S, Need]] = [{} for _ in limits]
 
     def fits(self, settings: S, *, surely: bool = False) -> bool:
-        """Return whether the expected need of settings fits, or `surely` its upper bound.
+        """Return whether the expected needs of settings fit, or `surely` their upper bounds.
 
         Settings that contradict each other do not fit.
         """
-        need = self._need_of(settings)
+        return all(self._fits(settings, place, surely=surely) for place in range(len(self._limits)))
+
+    def fits_first(self, settings: S) -> bool:
+        """Return whether the upper bound surely meets the first limit, whatever the others are."""
+        return self._fits(settings, 0, surely=True)
+
+    def _fits(self, settings: S, place: int, *, surely: bool) -> bool:
+        need = self._need_of(settings, place)
         n_bytes = need.high_bytes if surely else need.n_bytes
-        return verdict(Need(n_bytes, n_bytes, need.shm_bytes), *self._available) == FITS
+        return self._limits[place].verdict(Need(n_bytes, n_bytes, need.shm_bytes)) == FITS
 
     def offers(self, settings: S, savings: Iterable[Saving]) -> tuple[Offer, ...]:
         """Return the savings that need less memory, each applied alone.
@@ -244,11 +271,12 @@ class Search(Generic[S]):
     def plan(self, settings: S, savings: Iterable[Saving]) -> tuple[Offer, ...]:
         """Return the fewest savings that make settings fit, () if they fit or none are enough.
 
-        The order: savings of a low level before those of a higher one; an upper bound that fits
-        before an expected need that does; few options before many; a cheap saving before a costly
-        one.
+        With them, settings meet all limits: `surely` by the upper bounds of all needs, else by the
+        expected ones. The order: savings of a low level before those of a higher one; upper bounds
+        that fit before expected needs that do; few options before many; a cheap saving before a
+        costly one.
         """
-        if self.fits(settings, surely=True):
+        if self.fits_first(settings):
             return ()
         # One that needs as much alone may help beside others: another moment is then the peak.
         most = self._size(settings)
@@ -272,28 +300,34 @@ class Search(Generic[S]):
         choices = (list(reversed(each)) for each in product(*reversed(group)))
         return next(each for each in choices if self.fits(_with(settings, each), surely=surely))
 
-    def _need_of(self, settings: S) -> Need:
-        if settings not in self._known:
+    def _need_of(self, settings: S, place: int = 0) -> Need:
+        known = self._known[place]
+        if settings not in known:
             try:
-                self._known[settings] = self._need(settings)
+                known[settings] = self._limits[place].need(settings)
             except UsageError:
-                self._known[settings] = _TOO_MUCH
-        return self._known[settings]
+                known[settings] = _TOO_MUCH
+        return known[settings]
 
     def _size(self, settings: S) -> tuple[int, int]:
         need = self._need_of(settings)
         return need.n_bytes, need.shm_bytes
 
     def _offer(self, saving: Saving, before: S) -> Offer:
-        """Return a saving with its need, and what it saves of the need before."""
-        need = self._need_of(_with(before, [saving]))
+        """Return a saving with its needs, and what it saves of the need before."""
+        changed = _with(before, [saving])
+        needs = [self._need_of(changed, place) for place in range(len(self._limits))]
+        host = needs[1] if len(needs) > 1 else Need(0, 0)
+        verdicts = (limit.verdict(need) for limit, need in zip(self._limits, needs, strict=True))
         return Offer(
             name=saving.name,
             options=options(saving.changes),
-            saved_bytes=self._size(before)[0] - need.n_bytes,
-            peak_bytes=need.n_bytes,
-            high_bytes=need.high_bytes,
-            verdict=verdict(need, *self._available),
+            saved_bytes=self._size(before)[0] - needs[0].n_bytes,
+            peak_bytes=needs[0].n_bytes,
+            high_bytes=needs[0].high_bytes,
+            verdict=worst(verdicts),
+            host_bytes=host.n_bytes,
+            host_high_bytes=host.high_bytes,
         )
 
 

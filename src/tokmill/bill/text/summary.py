@@ -15,7 +15,7 @@ from tokmill.bill.host_ram.host import HostBill
 from tokmill.bill.host_ram.machine import Verdict
 from tokmill.bill.models.model import Model
 from tokmill.bill.remedies.advice import Advice
-from tokmill.bill.remedies.search import MOST_TOGETHER
+from tokmill.bill.remedies.search import MOST_TOGETHER, Offer
 from tokmill.bill.serving import kv_cache_lines, prompt_tokens
 from tokmill.bill.states.parallel import ranks_per_node
 from tokmill.bill.states.precision import precision_of, stored_note
@@ -160,15 +160,26 @@ def _advice_rows(advice: Advice | None, batch: str, sequence: str) -> Iterator[R
         longest = f"at {batch}, {kind} {advice.largest_sequence:,}"
         yield Row("largest", f"{largest} at {sequence}; {longest}")
     if advice.plan:
-        last = advice.plan[-1]
-        options = " ".join(option for step in advice.plan for option in step.options)
         label = {FITS: "safer with" if fits else "fits with", BARELY: "may fit"}
-        need = f"{memory(last.peak_bytes)}, up to {memory(last.high_bytes)}"
-        if last.verdict == AT_LEAST:
-            need = f"at least {memory(last.peak_bytes)}"
-        yield Row(label.get(last.verdict, "advice"), f"{options} ({need})")
+        yield Row(label.get(advice.plan[-1].verdict, "advice"), _plan(advice.plan))
     elif not fits:
-        yield Row("advice", f"no option makes it fit, nor do {MOST_TOGETHER} together")
+        text = f"no option makes it fit, nor do {MOST_TOGETHER} together"
+        if advice.with_more_host:
+            text += f"; with more host RAM: {_plan(advice.with_more_host)}"
+        yield Row("advice", text)
+
+
+def _plan(plan: Sequence[Offer]) -> str:
+    """Return the options of a plan, the GPU memory with them and, if it grows, the host RAM."""
+    last = plan[-1]
+    options = " ".join(option for step in plan for option in step.options)
+    need = f"{memory(last.peak_bytes)}, up to {memory(last.high_bytes)}"
+    if last.verdict == AT_LEAST:
+        need = f"at least {memory(last.peak_bytes)}"
+    if "offload" in options:
+        host = f"{memory(last.host_bytes)}, up to {memory(last.host_high_bytes)}"
+        need = f"GPU {need}; host RAM {host}"
+    return f"{options} ({need})"
 
 
 def _verdict(bill: Bill, gpu: Gpu | None, problems: Sequence[str] = ()) -> Row:

@@ -1,0 +1,74 @@
+"""A plan meets every limit that is given: its options, added to the command, fit everywhere."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from bench.plans import commands, plan_of
+from tokmill.bill.gpus import Need
+from tokmill.bill.remedies.search import Limit, Search, of_training
+from tokmill.cli.main import cli
+from tokmill.settings.training import TrainingSettings
+
+QLORA_70B = "--model llama-2-70b --gpu 24GB --adapter qlora"
+"""Whose 4-bit weights are larger than the GPU."""
+
+
+def screen(command: str) -> str:
+    """Return what `tokmill memory` prints, on one line."""
+    result = CliRunner().invoke(cli, ["memory", *command.split()])
+    assert result.exit_code == 0, result.output
+    return " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("command", list(commands())[3::23])
+def test_a_plan_holds_against_every_limit(command: str) -> None:
+    plan = plan_of(command)
+    assert plan is None or not plan.wrong, plan
+
+
+def test_what_moves_to_the_host_shows_its_needs_there_beside_those_of_the_gpu() -> None:
+    shown = screen(QLORA_70B)
+    need = r"\(GPU \S+ GiB, up to \S+ GiB; host RAM 4\d\.\d\d GiB, up to 6\d\.\d\d GiB\)"
+    assert re.search(rf"fits with --checkpointing full --offload all {need}", shown)
+
+
+@pytest.mark.parametrize(
+    ("host_ram", "label"),
+    [
+        ("64GiB", "fits with --checkpointing full --offload all "),
+        ("45GiB", "may fit --checkpointing full --offload all "),
+        ("16GiB", "advice no option makes it fit, nor do 3 together; with more host RAM: "),
+    ],
+)
+def test_a_plan_that_needs_more_host_ram_than_is_given_is_not_offered(
+    host_ram: str, label: str
+) -> None:
+    assert label in screen(f"{QLORA_70B} --host-ram {host_ram}")
+
+
+def test_a_plan_also_mends_the_host_ram() -> None:
+    shown = screen("--model llama-3-8b --gpu 4090 --gpus 8 --host-ram 128GiB")
+    assert "host RAM does not fit" in shown
+    assert "--initialization meta" in shown.partition(" fit --")[2].partition("(")[0]
+
+
+def test_of_two_limits_both_decide() -> None:
+    def on_gpu(training: TrainingSettings) -> Need:
+        n_bytes = 10 if training.offload == "none" and training.loss == "full" else 5
+        return Need(n_bytes, n_bytes)
+
+    def on_host(training: TrainingSettings) -> Need:
+        n_bytes = 1 if training.offload == "none" else 100
+        return Need(n_bytes, n_bytes)
+
+    how = TrainingSettings(sequence=64, optimizer_step="fused")
+    free = Search(Limit(on_gpu, 5), Limit(on_host, 0)).plan(how, of_training(how))
+    assert [step.options for step in free] == [("--loss fused",)]
+    offload = [saving for saving in of_training(how) if saving.name == "offload"]
+    (found,) = Search(Limit(on_gpu, 5), Limit(on_host, 100)).plan(how, offload)
+    assert (found.peak_bytes, found.host_bytes, found.verdict) == (5, 100, "fits")
+    assert Search(Limit(on_gpu, 5), Limit(on_host, 99)).plan(how, offload) == ()
