@@ -3,23 +3,43 @@
 from __future__ import annotations
 
 from tokmill.bill.formula import Formula, Line
-from tokmill.bill.states.parallel import sharding_of
+from tokmill.bill.gpus import find_gpu
 from tokmill.settings.training import TrainingSettings
 
 MIB = 1 << 20
-LOGITS_BYTES = 5
+SHARES = {
+    "one GPU": 0.06,
+    "one GPU, adapters": 0.08,
+    "fsdp": 0.43,
+    "fsdp, adapters": 0.22,
+}
+"""Fragmentation as a fraction of the tensors, by kind of training; `bench.gpu_measured` fits it."""
+SEGMENTS_SHARE = 0.04
+"""The same where the allocator's segments grow (torchtitan: 2 to 10%), and under Megatron-LM."""
+LOGITS_BYTES = 7.0
 """Bytes per logit that the allocator holds beside the tensors, at the upper bound twice as many."""
+LEAST_SHARE = 0.06
+"""Of the tensors, so much cannot be given back when memory is short."""
 
-FRAGMENTATION = Formula(
-    "fragmentation",
-    "share * allocated + split_logits",
-    "torch's caching allocator: reserved less allocated. Fitted to nvidia-smi of 110 runs on A100 "
-    "(fms-acceleration): one GPU 4%, with adapters 7%; FSDP1 42%, with adapters 21%; with "
-    "adapters and recomputed layers also 5 bytes a logit, whose freed blocks they split. With "
-    "expandable segments 4% (torchtitan: 2 to 10%)",
-    "upper bound: --fragmentation, by default 0.3 of allocated, twice that under FSDP1, and twice "
-    "the blocks of logits. GMLake (2024) found 15% of reserved memory on average and 33% at most, "
-    "STWeaver (2025) 43% with interleaved pipelines; ZeRO (section 3.2) over 30%",
+_FITTED = (
+    "torch's caching allocator: reserved less allocated. Fitted to 110 runs on A100 "
+    "(fms-acceleration) and 17 on RTX 3090 (fsdp_qlora): one GPU 6%, with adapters 8%; FSDP1 43%, "
+    "with adapters 22%; with adapters and recomputed layers, beside logits 7 bytes for each, whose "
+    "freed blocks they split. With expandable segments 4% (torchtitan: 2 to 10%)"
+)
+_BOUND = (
+    "upper bound: --fragmentation, by default 0.3 of allocated, twice that under FSDP1 if the GPU "
+    "has room, and twice the blocks of logits. GMLake (2024) found 15% of reserved memory on "
+    "average and 33% at most, STWeaver (2025) 43% with interleaved pipelines; ZeRO (section 3.2) "
+    "over 30%"
+)
+FRAGMENTATION = Formula("fragmentation", "share * allocated + split_logits", _FITTED, _BOUND)
+FRAGMENTATION_OF_GPU = Formula(
+    FRAGMENTATION.name,
+    f"max(min({FRAGMENTATION.expression}, room), least * allocated)",
+    f"{_FITTED}. It takes the room that the GPU has left, and no more: before an allocation fails, "
+    "the allocator gives back what it holds in addition, all but 6%",
+    _BOUND,
 )
 CUDA_CONTEXT = Formula(
     "CUDA context and libraries",
@@ -53,29 +73,63 @@ def workspace_line(gpu: str, *, megatron: bool, attention_bytes: float) -> Line:
     return WORKSPACES.line(large if newer else small, low_bytes=least, high_bytes=most)
 
 
-def overhead_lines(
-    allocated_bytes: int,
-    high_bytes: int,
-    training: TrainingSettings | None = None,
-    logits: float = 0,
-) -> tuple[Line, Line]:
-    """Return fragmentation and CUDA context beside tensors, which need `high_bytes` at most.
+def overhead_lines(allocated_bytes: int, high_bytes: int) -> tuple[Line, Line]:
+    """Return fragmentation and CUDA context of inference.
 
-    `training`: None for inference. `logits` is the number of elements of the logits.
+    Of the tensors' `allocated_bytes`, `high_bytes` come and go at the most.
     """
-    training = training or TrainingSettings()
-    program, at_most = sharding_of(training).program, training.fragmentation
+    at_most = TrainingSettings().fragmentation
+    share = SEGMENTS_SHARE
+    symbols = {"share": share, "allocated": allocated_bytes, "split_logits": 0}
+    high = round(at_most * high_bytes)
+    return FRAGMENTATION.line(symbols, low_bytes=0, high_bytes=high), context_line()
+
+
+def context_line() -> Line:
+    """Return the memory of the CUDA context."""
+    return CUDA_CONTEXT.line({}, low_bytes=300 * MIB, high_bytes=1000 * MIB)
+
+
+def fragmentation_line(
+    allocated: int, high: int, training: TrainingSettings, *, logits: float, outside: int
+) -> Line:
+    """Return fragmentation in training, in bytes.
+
+    Args:
+        allocated: bytes of the tensors.
+        high: their upper bound.
+        training: the settings.
+        logits: elements of the logits, if they are there.
+        outside: bytes of the GPU that neither tensors nor fragmentation can take.
+    """
+    at_most, fsdp1 = training.fragmentation, training.sharding == "fsdp"
     is_frozen, recomputed = training.adapter != "none", training.checkpointing != "none"
-    split = is_frozen and recomputed and training.loss != "fused" and at_most > 0
-    blocks = LOGITS_BYTES * logits if split else 0
-    share = 0.07 if is_frozen else 0.04
-    if program == "megatron" or training.sharding == "fsdp2":
-        share, blocks = 0.04, 0
-    elif program == "fsdp":
-        share, at_most = (0.21 if is_frozen else 0.42), 2 * at_most
-    symbols = {"share": min(share, at_most), "allocated": allocated_bytes, "split_logits": blocks}
-    high = round(at_most * high_bytes + 2 * blocks)
-    return (
-        FRAGMENTATION.line(symbols, low_bytes=0, high_bytes=high),
-        CUDA_CONTEXT.line({}, low_bytes=300 * MIB, high_bytes=1000 * MIB),
-    )
+    blocks = 0.0
+    splits = is_frozen and recomputed and training.loss != "fused"
+    if splits and at_most > 0 and not has_segments(training):
+        blocks = LOGITS_BYTES * logits
+    share = min(_share(training), at_most)
+    symbols = {"share": share, "allocated": allocated, "split_logits": blocks}
+    most = round(at_most * (2 if fsdp1 else 1) * high + 2 * blocks)
+    if not training.gpu:
+        return FRAGMENTATION.line(symbols, low_bytes=0, high_bytes=most)
+    room = find_gpu(training.gpu).memory_bytes - outside
+    of_gpu = {"room": max(0, room - allocated), "least": min(LEAST_SHARE, share)}
+    most = max(min(most, room - high), round(at_most * high))
+    return FRAGMENTATION_OF_GPU.line(symbols | of_gpu, low_bytes=0, high_bytes=most)
+
+
+def _share(training: TrainingSettings) -> float:
+    """Return fragmentation as a fraction of the tensors."""
+    return SEGMENTS_SHARE if has_segments(training) else SHARES[kind_of(training)]
+
+
+def kind_of(training: TrainingSettings) -> str:
+    """Return the kind of training in `SHARES`."""
+    where = "fsdp" if training.sharding == "fsdp" else "one GPU"
+    return where if training.adapter == "none" else f"{where}, adapters"
+
+
+def has_segments(training: TrainingSettings) -> bool:
+    """Return whether trainers with these settings use segments that grow, or allocate once."""
+    return training.framework == "megatron" or training.sharding == "fsdp2"

@@ -28,7 +28,8 @@ from tokmill.bill.overhead import (
     CUDA_CONTEXT,
     FRAGMENTATION,
     WORKSPACES,
-    overhead_lines,
+    context_line,
+    fragmentation_line,
     workspace_line,
 )
 from tokmill.bill.states.buffers import STREAMS_FSDP, streams_line
@@ -191,17 +192,20 @@ def _bills(
     workspace = workspace_line(
         training.gpu, megatron=training.framework == "megatron", attention_bytes=attention_bytes
     )
+    context = context_line()
     for title, lines in moments:
         tensors = tuple(line for line in lines if line.high_bytes)
-        allocated = sum(line.n_bytes for line in tensors)
-        high = sum(line.high_bytes for line in tensors)
         made = sum(line.n_bytes for line in tensors if line.name == GRADIENTS.name)
         streams = states.gathered and streams_line(states.tensors, training, states.gradients, made)
-        outside = (workspace, *overhead_lines(allocated, high, training, logits))
-        yield Bill(
-            f"GPU memory, training: {title}",
-            (*tensors, *((streams,) if streams else ()), *outside),
+        beside = (*((streams,) if streams else ()), workspace)
+        fragmentation = fragmentation_line(
+            sum(line.n_bytes for line in tensors),
+            sum(line.high_bytes for line in tensors),
+            training,
+            logits=logits if any("V" in line.symbols for line in tensors) else 0,
+            outside=sum(line.n_bytes for line in (*beside, context)),
         )
+        yield Bill(f"GPU memory, training: {title}", (*tensors, *beside, fragmentation, context))
 
 
 def _with_peak(
@@ -210,7 +214,8 @@ def _with_peak(
     """Return the bill of a stage from those of its moments, and what they leave out."""
     out = tuple(dict.fromkeys(leaves_out))
     moments = tuple(replace(bill, leaves_out=out, missing=missing) for bill in bills)
-    peak = max(moments, key=lambda bill: bill.n_bytes)
+    # Where fragmentation takes the rest of a GPU, several moments need all of it.
+    peak = max(moments, key=lambda bill: (bill.n_bytes, allocated_bytes(bill)))
     bounds = (max(bill.low_bytes for bill in moments), max(bill.high_bytes for bill in moments))
     return StageBill(number, replace(peak, bounds=bounds), moments)
 

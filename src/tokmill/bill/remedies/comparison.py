@@ -199,6 +199,7 @@ def _alternative(
 ) -> Alternative:
     """Return a combination of values with its need."""
     training = settings.training
+    gpu = find_gpu(training.gpu) if training.gpu else None
     try:
         if kind == "inference":
             bill = inference_bill(model, settings.inference, context=training.sequence)
@@ -213,6 +214,6 @@ def _alternative(
         bill.n_bytes,
         bill.high_bytes,
         activation_bytes,
-        verdict=gpu_verdict(bill, find_gpu(training.gpu)) if training.gpu else "",
+        verdict=gpu_verdict(bill, gpu) if gpu else "",
         missing=bill.missing,
     )
