@@ -9,6 +9,7 @@ from typing import Any
 
 from tokmill.mixing.settings import MixSettings
 from tokmill.settings.names import Setting, every_setting, schema
+from tokmill.settings.signature import IN_SIGNATURE_OF_MIX, IN_SIGNATURES, type_text
 from tokmill.trainers.options import ExportOptions
 
 _HEAD = '''\
@@ -29,10 +30,6 @@ Pairs = Mapping[str, str | Sequence[str]] | Sequence[str]
 _INDENTED: Any = {
     "initial_indent": "    ", "subsequent_indent": "    ", "break_long_words": False,
 }  # fmt: skip
-_IN_SIGNATURES = ("input.paths", "tokenizer.path", "output.dir", "model.name")
-"""Settings that are parameters of the functions."""
-_BOOLEAN_TOO = ("mix.dedup", "mix.shuffle")
-_OF_MIX = ("mix.inputs", "mix.output")
 _CLASSES = {
     # class: (its bases, what it is for)
     "_RunOfBoth": (
@@ -71,7 +68,7 @@ def stub() -> str:
         for section, declared in (("export", ExportOptions), ("mix", MixSettings))
     )
     parts.append(_class("ExportArguments", "Options of `Dataset.export`.", exports))
-    parts.append(_class("MixArguments", "Settings of `tokmill.mix`.", mixes, _OF_MIX))
+    parts.append(_class("MixArguments", "Settings of `tokmill.mix`.", mixes, IN_SIGNATURE_OF_MIX))
     return "\n".join(parts)
 
 
@@ -79,7 +76,7 @@ def _class(
     name: str,
     text: str,
     settings: Mapping[str, Setting],
-    left_out: Collection[str] = _IN_SIGNATURES,
+    left_out: Collection[str] = IN_SIGNATURES,
 ) -> str:
     """Return a class with an annotation and a docstring for each setting."""
     lines = [f"class {name}(TypedDict, total=False):", f'    """{text}"""', ""]
@@ -88,23 +85,5 @@ def _class(
         meaning = setting.metadata["help"].replace("\\", "\\\\")
         space = " " if meaning.endswith('"') else ""
         wrapped = textwrap.wrap(f'"""{meaning}{space}"""', 96, **_INDENTED)
-        lines += [f"    {keyword}: {_kind(setting)}", *wrapped]
+        lines += [f"    {keyword}: {type_text(setting)}", *wrapped]
     return "\n".join(lines) + "\n"
-
-
-def _kind(setting: Setting) -> str:
-    """Return the type of a keyword argument as text."""
-    metadata: Any = setting.metadata
-    if setting.key == "render.renderer":
-        return "str | Callable[[Any], Any]"
-    if setting.key == "input.sources":
-        return "Sequence[Source | Mapping[str, Any]]"
-    if setting.key in _BOOLEAN_TOO:
-        return f"bool | {setting.kind.__name__}"
-    if metadata.get("is_mapping"):
-        return "Pairs"
-    if metadata.get("is_json"):
-        return "str | Mapping[str, Any]"
-    if setting.kind in (tuple, tuple[str, ...]):
-        return "Names"
-    return "Amount" if "unit" in metadata else str(setting.kind.__name__)

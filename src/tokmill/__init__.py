@@ -7,6 +7,7 @@
 Everything is imported when it is first used.
 """
 
+from tokmill.lazy import attach
 from tokmill.version import __version__  # see __main__: nothing else is imported here
 
 TYPE_CHECKING = False  # that of typing, whose import takes longer than all of this module
@@ -76,6 +77,7 @@ _MODULES = {
     ),
     **dict.fromkeys(("pack", "stats", "verify", "write_plan"), "api.functions"),
     **dict.fromkeys(("Dataset", "ShardInfo", "open"), "api.dataset"),
+    **dict.fromkeys(("bill", "loader"), ""),
     "ArrayStatus": "executors.tasks",
     "ControlToken": "values",
     "Export": "trainers.export",
@@ -86,22 +88,7 @@ _MODULES = {
     "Statistics": "dataset.statistics",
     "TokmillError": "errors",
     "Verification": "dataset.verify",
+    "__version__": "version",
 }
-
-
-def __getattr__(name: str) -> object:
-    """Import what is asked for."""
-    from importlib import import_module
-
-    if name in ("bill", "loader"):
-        return import_module(f"tokmill.{name}")
-    if name not in _MODULES:
-        raise AttributeError(f"module 'tokmill' has no attribute {name!r}")
-    value: object = getattr(import_module(f"tokmill.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """Return the public names."""
-    return sorted({*globals(), *__all__})
+if not TYPE_CHECKING:  # a type checker knows every name, and finds wrong ones
+    __getattr__, __dir__ = attach(__name__, _MODULES)

@@ -10,7 +10,10 @@ import json
 import re
 import unicodedata
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _THINGS = re.compile(r"\b(?:repl(ies)|\w*[^\Ws](s))\b")
 
@@ -135,3 +138,27 @@ def json_text(value: Any) -> str:
 
 def _is_shown(c: str) -> bool:
     return c.isprintable() or unicodedata.category(c) == "Zs"  # spaces, such as U+3000
+
+
+def rows_text(rows: Sequence[tuple[str, str]]) -> str:
+    """Return (label, text) rows as text: the labels in a column, one line for each line of text."""
+    width = max((len(label) for label, _ in rows), default=0)
+    lines: list[str] = []
+    for label, text in rows:
+        first, *others = text.split("\n")
+        lines.append(f"{label:<{width}}  {printable(first)}")
+        lines += [f"{'':<{width}}  {printable(other)}" for other in others]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def rows_html(rows: Sequence[tuple[str, str]]) -> str:
+    """Return (label, text) rows as a table for a notebook; no text can be markup."""
+    import html
+
+    style = "text-align:left;vertical-align:top;white-space:pre-wrap"
+    cells = [
+        f'<tr><th style="{style}">{html.escape(label)}</th>'
+        f'<td style="{style}">{html.escape(printable_lines(text))}</td></tr>'
+        for label, text in rows
+    ]
+    return f"<table>{''.join(cells)}</table>"

@@ -40,6 +40,16 @@ def test_an_epoch_has_every_window_exactly_once(pretrained, world, workers, tail
     assert len(found) == len(source) - dropped > 500
 
 
+@pytest.mark.parametrize("tail", ["drop", "pad"])
+@pytest.mark.parametrize("is_blend", [False, True])
+def test_a_loader_with_epochs_has_a_length(tail, is_blend) -> None:
+    source = [(Numbered(17), 1), (Numbered(14), 2)] if is_blend else Numbered(31)
+    loader = Loader(source, 3, world=2, epochs=3, tail=tail)
+    assert len(loader) == len(list(loader))
+    with pytest.raises(TypeError, match="give epochs=1"):
+        len(Loader(source, 3))
+
+
 @pytest.mark.parametrize("workers", [0, 3])
 def test_the_sequence_does_not_depend_on_batch_ranks_or_workers(workers: int) -> None:
     wanted = [(0, number) for number in shuffled(np.arange(96), 100, seed=7).tolist()]

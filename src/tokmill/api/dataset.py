@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex, Unpack
 import numpy as np
 
 from tokmill.api import jobs
+from tokmill.api.shown import ShownStatistics
 from tokmill.dataset.documents import Documents
 from tokmill.dataset.layout import SPLITS
 from tokmill.dataset.origins import Origin, OriginFinder
@@ -17,8 +18,11 @@ from tokmill.dataset.packing import Packs
 from tokmill.dataset.packs import open_packs
 from tokmill.dataset.reader import check_complete
 from tokmill.errors import UsageError
-from tokmill.settings.names import keyword_errors
-from tokmill.words import plural
+from tokmill.settings.names import by_keyword, keyword_errors, settings_of
+from tokmill.settings.schema import BILL_SECTIONS
+from tokmill.settings.signature import with_settings
+from tokmill.trainers.options import ExportOptions
+from tokmill.words import plural, rows_html, rows_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -84,6 +88,20 @@ class Dataset:
         counts = f"{plural(len(self), 'document')}, {plural(self.n_tokens, 'token')}"
         return f"<Dataset {str(self.directory)!r}{split}: {counts}>"
 
+    def __str__(self) -> str:
+        """Return the rows that `tokmill pretrain` and `tokmill sft` print at their end."""
+        return rows_text(self._summary())
+
+    def _repr_html_(self) -> str:
+        return rows_html(self._summary())
+
+    def _summary(self) -> list[tuple[str, str]]:
+        from tokmill.page.summary import summary_rows
+
+        if self._split:
+            return [("split", self._split), ("holds", repr(self).rpartition(": ")[2].rstrip(">"))]
+        return summary_rows(self.manifest, str(self.directory), self.n_bytes)
+
     def __enter__(self) -> Self:
         return self
 
@@ -107,6 +125,14 @@ class Dataset:
     def n_tokens(self) -> int:
         """Return the number of tokens, eos included."""
         return self._documents.n_tokens
+
+    @cached_property
+    def n_bytes(self) -> int:
+        """Return the size of all files of the dataset, its manifest included."""
+        from tokmill.dataset.checksum import json_chunks
+
+        of_files = sum(file["bytes"] for file in self.manifest["files"])
+        return int(of_files + sum(map(len, json_chunks(self.manifest))))
 
     @cached_property
     def shards(self) -> tuple[ShardInfo, ...]:
@@ -238,9 +264,11 @@ class Dataset:
         from tokmill.page.samples import statistics_of
 
         check_complete(self.manifest, self.directory)
-        return statistics_of(self.directory, self.manifest, self._tokenizer, by)
+        statistics = statistics_of(self.directory, self.manifest, self._tokenizer, by)
+        return ShownStatistics.of(statistics)
 
     @keyword_errors()
+    @with_settings(settings_of("export", ExportOptions).values())
     def export(
         self,
         to: str,
@@ -259,8 +287,7 @@ class Dataset:
             output: the directory to write; it appears with all files or not at all.
             check: also open the result with the trainer's own reader, and compare all of it.
             overwrite: replace the dataset or export at `output`.
-            **options: options of the export, such as `copy=True`; `tokmill export --help`
-                explains them.
+            **options: the settings listed below, such as `copy=True`.
 
         Raises:
             TokmillError: the trainer cannot read such a dataset, or files cannot be written.
@@ -276,6 +303,7 @@ class Dataset:
         return export(self.directory, to, path, chosen, check=check, overwrite=overwrite)
 
     @keyword_errors()
+    @with_settings(by_keyword(BILL_SECTIONS).values())
     def bill(
         self,
         model: str | Path | Mapping[str, Any] | None = None,
@@ -292,7 +320,7 @@ class Dataset:
             model: a built-in name, a config.json or its contents; None: that of the settings.
             config: a TOML file with [model], [training] and [inference].
             deepspeed: a DeepSpeed configuration (JSON).
-            **settings: every setting of `tokmill report`, such as `gpu="H100"`.
+            **settings: the settings listed below, such as `gpu="H100"`.
 
         Raises:
             TokmillError: a setting is wrong, or a file of the dataset is missing.

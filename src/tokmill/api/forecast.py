@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from tokmill.words import rows_html, rows_text
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -85,6 +87,18 @@ class RunForecast:
     values: dict[str, Any] = field(repr=False)
     bill: FullBill = field(repr=False)
     problem: TokmillError | None = None
+
+    def __str__(self) -> str:
+        """Return the rows that `tokmill plan` prints."""
+        return rows_text(self._rows())
+
+    def _repr_html_(self) -> str:
+        return rows_html(self._rows())
+
+    def _rows(self) -> list[tuple[str, str]]:
+        from tokmill.page.summary import forecast_rows
+
+        return forecast_rows(self.values, self.free_bytes)
 
 
 def forecast(

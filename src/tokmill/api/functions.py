@@ -2,7 +2,8 @@
 
 Settings are keyword arguments with the names of the options of the command line, and all errors are
 `TokmillError`. Nothing is printed on standard output. Notes and warnings about a run go to the
-logger `tokmill`, at levels INFO and WARNING. Every function may be called from any thread, from a
+logger `tokmill`, at levels INFO and WARNING; in a terminal or notebook notes are shown too, unless
+`progress` is False or a function. Every function may be called from any thread, from a
 notebook, from a script without a `__main__` guard and from a worker of a process pool; nothing in
 the process is left changed by a call.
 """
@@ -19,9 +20,12 @@ from tokmill.api.dataset import Dataset
 from tokmill.api.dataset import open as open_dataset
 from tokmill.api.jobs import Inputs, checked_path, place_of, run_config, verify_dataset
 from tokmill.api.jobs import pack as packed
-from tokmill.api.progress import Progress, RunObserver, make_bar
+from tokmill.api.progress import Progress, RunObserver, make_bar, make_notes
 from tokmill.errors import UsageError
-from tokmill.settings.names import keyword_errors
+from tokmill.mixing.settings import MixSettings
+from tokmill.settings.names import by_keyword, keyword_errors, settings_of
+from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
+from tokmill.settings.signature import with_settings
 
 if TYPE_CHECKING:
     from tokmill.api.forecast import RunForecast
@@ -42,6 +46,7 @@ _LOG = logging.getLogger("tokmill")
 
 
 @keyword_errors()
+@with_settings(by_keyword(PRETRAIN_SECTIONS).values())
 def pretrain(
     inputs: Inputs = (),
     *,
@@ -68,11 +73,10 @@ def pretrain(
         config: a TOML file with settings, as `tokmill pretrain --config` takes it.
         overwrite: replace the dataset or export in `output`.
         progress: a function that gets a `Progress` at most ten times a second, and once at the end;
-            what it raises stops the run. None and True draw a bar in a terminal or notebook, and
-            nothing elsewhere; False draws none.
-        **settings: every setting of `tokmill pretrain`, such as `val_fraction=0.001`, `workers=8`
-            or `part_bytes="256MiB"`; `tokmill pretrain --help` explains them, and
-            `tokmill.settings.arguments.PretrainArguments` lists them with their types.
+            what it raises stops the run. None and True show notes and a bar in a terminal or
+            notebook, and nothing elsewhere; False shows nothing.
+        **settings: the settings listed below, such as `val_fraction=0.001`, `workers=8` or
+            `part_bytes="256MiB"`.
 
     Returns:
         The dataset, open for reading.
@@ -91,6 +95,7 @@ def pretrain(
 
 
 @keyword_errors()
+@with_settings(by_keyword(SFT_SECTIONS).values())
 def sft(
     inputs: Inputs = (),
     *,
@@ -113,9 +118,8 @@ def sft(
         config: a TOML file with settings, as `tokmill sft --config` takes it.
         overwrite: replace the dataset or export in `output`.
         progress: see `pretrain`.
-        **settings: every setting of `tokmill sft`, such as `packing=4096`, `max_tokens=4096` or
-            `roles=["assistant"]`; `tokmill sft --help` explains them, and
-            `tokmill.settings.arguments.SftArguments` lists them with their types.
+        **settings: the settings listed below, such as `packing=4096`, `max_tokens=4096` or
+            `roles=["assistant"]`.
 
     Returns:
         The dataset, open for reading; `dataset.mask(i)` are the masks.
@@ -133,6 +137,7 @@ def sft(
 
 
 @keyword_errors()
+@with_settings(settings_of("mix", MixSettings).values())
 def mix(
     inputs: Sequence[str | Path] | Mapping[str, Any] = (),
     *,
@@ -154,8 +159,8 @@ def mix(
         config: a TOML file with a table `[mix]`; arguments win.
         overwrite: replace the dataset or export in `output`.
         progress: see `pretrain`; bytes are those of tokens, once for each pass over them.
-        **settings: every setting of `tokmill mix`, such as `tokens="60B"`, `shuffle=7` or
-            `dedup=True`; `tokmill mix --help` explains them.
+        **settings: the settings listed below, such as `tokens="60B"`, `shuffle=7` or
+            `dedup=True`.
 
     Returns:
         The dataset, open for reading; `dataset.manifest["mix"]` says what each source gave.
@@ -178,6 +183,7 @@ def mix(
 
 
 @keyword_errors()
+@with_settings(by_keyword((*PRETRAIN_SECTIONS, "sft")).values())
 def plan(
     inputs: Inputs = (),
     *,
@@ -185,6 +191,7 @@ def plan(
     tokenizer: str | Path | None = None,
     output: str | Path | None = None,
     config: str | Path | None = None,
+    progress: bool | None = None,
     **settings: Unpack[PlanArguments],
 ) -> RunForecast:
     """Predict tokens, disk, time and memory of a run from a sample of its input; write nothing.
@@ -196,13 +203,15 @@ def plan(
         tokenizer: see `pretrain`.
         output: directory of the dataset; its disk must have the space.
         config: a TOML file with settings.
+        progress: None and True show notes in a terminal or notebook, False shows none.
         **settings: the settings of the run.
 
     Returns:
         Tokens, documents, disk, time and memory, each estimate with its lower and upper value.
+        `problem` is the error with which the run would stop, such as a full disk; None: none.
 
     Raises:
-        TokmillError: the run could not start, or would stop.
+        TokmillError: the run could not start, or nothing can be predicted.
 
     Example:
         >>> forecast = tokmill.plan("corpus/*.jsonl", tokenizer="gpt2/")
@@ -211,10 +220,11 @@ def plan(
     from tokmill.api.forecast import forecast
 
     arguments = {"tokenizer": tokenizer, "output": output, **settings}
-    chosen = run_config(recipe, inputs, config, arguments, _LOG.info)
-    predicted = forecast(chosen, _LOG.warning, _LOG.info)
+    note = _notes(progress)
+    chosen = run_config(recipe, inputs, config, arguments, note)
+    predicted = forecast(chosen, _LOG.warning, note)
     if predicted.problem is not None:
-        raise predicted.problem
+        _LOG.warning("a run with these settings would stop: %s", predicted.problem)
     return predicted
 
 
@@ -267,6 +277,7 @@ def stats(directory: str | Path, *, tokenizer: str | Path = "", by: str = "") ->
 
 
 @keyword_errors()
+@with_settings(by_keyword((*PRETRAIN_SECTIONS, "sft")).values())
 def write_plan(
     inputs: Inputs = (),
     *,
@@ -496,14 +507,16 @@ def _run(
 ) -> Dataset:
     """Make a dataset, or continue one, and open it."""
     from tokmill.executors.run import run
+    from tokmill.page.summary import noticed_rows
 
     config = run_config(recipe, inputs, config_file, settings)
     if not isinstance(overwrite, bool):
         raise UsageError(f"overwrite: expected True or False, found {overwrite!r}")
     with _observer(progress) as observer:
         manifest = run(config, observer, overwrite=overwrite)
-    directory = Path(config.output.dir)
-    return Dataset(directory, manifest, split="", tokenizer="")
+        for label, text in noticed_rows(manifest, config.output.dir):
+            observer.noted(f"{label}: {text}")
+    return Dataset(Path(config.output.dir), manifest, split="", tokenizer="")
 
 
 def _observer(progress: bool | ProgressCall | None) -> RunObserver:
@@ -512,7 +525,26 @@ def _observer(progress: bool | ProgressCall | None) -> RunObserver:
         raise UsageError(f"progress: expected a function, True or False, found {progress!r}")
     call = progress if callable(progress) else None
     bar = None if call or progress is False else make_bar()
-    return RunObserver(note=_LOG.info, warn=_LOG.warning, bar=bar, call=call)
+    return RunObserver(note=_notes(progress), warn=_LOG.warning, bar=bar, call=call)
+
+
+def _notes(progress: bool | ProgressCall | None) -> Callable[[str], None]:
+    """Return what notes of a run go to: the log, and whoever watches a terminal or notebook.
+
+    A program that reads the log's notes itself does not see them twice.
+    """
+    show = None
+    if progress in (None, True) and not _LOG.isEnabledFor(logging.INFO):
+        show = make_notes()
+    if show is None:
+        return _LOG.info
+    show_line = show
+
+    def note(text: str) -> None:
+        _LOG.info(text)
+        show_line(text)
+
+    return note
 
 
 def _names(allow_code: Sequence[str]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from tokmill.words import ROUNDED_FROM, count, plural, size
+from tokmill.words import ROUNDED_FROM, count, plural, printable, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,15 +113,42 @@ def clock(seconds: float) -> str:
 
 def make_bar() -> TerminalBar | NotebookBar | None:
     """Return a bar for where this process runs; None where nothing can be drawn over."""
-    try:
-        is_terminal = sys.stderr.isatty()
-    except (AttributeError, ValueError):  # a program without stderr, or that closed or replaced it
-        is_terminal = False
-    if is_terminal and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", ""):
+    if _has_terminal() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", ""):
         return TerminalBar()
+    return NotebookBar() if _in_notebook() else None
+
+
+def make_notes() -> Callable[[str], None] | None:
+    """Return what shows a line to whoever watches; None where nobody does, as in a pipe."""
+    if _in_notebook():
+        return _show_in_notebook
+    return _show_in_terminal if _has_terminal() else None
+
+
+def _has_terminal() -> bool:
+    """Return whether standard error is a terminal."""
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):  # a program without stderr, or that closed or replaced it
+        return False
+
+
+def _in_notebook() -> bool:
+    """Return whether this is a notebook: IPython with a kernel."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
-    return NotebookBar() if hasattr(shell, "kernel") else None
+    return hasattr(shell, "kernel")
+
+
+def _show_in_terminal(text: str) -> None:
+    sys.stderr.write(f"{printable(text)}\n")
+
+
+def _show_in_notebook(text: str) -> None:
+    from IPython.display import display
+
+    show: Any = display
+    show({"text/plain": printable(text)}, raw=True)
 
 
 class TerminalBar:
@@ -171,7 +198,8 @@ class NotebookBar:
         """Show an empty line."""
         from IPython.display import display
 
-        self._handle = display(self._text, raw=True, display_id=True)
+        show: Any = display
+        self._handle = show(self._text, raw=True, display_id=True)
 
     def update(self, progress: Progress) -> None:
         """Replace the line, a few times a second."""

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tokmill.lazy import attach
+
 if TYPE_CHECKING:
     from tokmill.bill.bill_settings import BillSettings
     from tokmill.bill.compute import Compute
@@ -45,21 +47,16 @@ __all__ = [
     "disk", "host", "inference", "of", "parameters_by_module", "training",
 ]  # fmt: skip
 
-_CLASSES = {
+_FUNCTIONS = (
+    "compare", "count_parameters", "disk", "host", "inference", "of", "parameters_by_module",
+    "training",
+)  # fmt: skip
+_MODULES = {
+    **dict.fromkeys(_FUNCTIONS, "functions"),
     "Advice": "remedies.advice", "Bill": "formula", "BillSettings": "bill_settings",
     "Comparison": "remedies.comparison", "Compute": "compute", "DatasetDisk": "on_disk",
     "FullBill": "full_bill", "HostBill": "host_ram.host", "Line": "formula",
     "ModelBill": "full_bill", "OnDisk": "on_disk", "TrainingBill": "training_bill",
 }  # fmt: skip
-"""The module of each class; the functions are in `functions`."""
-
-
-def __getattr__(name: str) -> object:
-    """Import a function, or the class of a result."""
-    from importlib import import_module
-
-    if name not in __all__:
-        raise AttributeError(f"module 'tokmill.bill' has no attribute {name!r}")
-    module = import_module(f"tokmill.bill.{_CLASSES.get(name, 'functions')}")
-    globals()[name] = value = getattr(module, name)
-    return value
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = attach(__name__, _MODULES)

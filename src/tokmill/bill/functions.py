@@ -19,7 +19,9 @@ from tokmill.bill.serving import inference_bill
 from tokmill.bill.training_bill import TrainingBill, training_bill
 from tokmill.errors import UsageError
 from tokmill.settings.load import argument_values
-from tokmill.settings.names import keyword_errors
+from tokmill.settings.names import by_keyword, keyword_errors
+from tokmill.settings.schema import BILL_SECTIONS
+from tokmill.settings.signature import with_settings
 
 if TYPE_CHECKING:
     from tokmill.settings.arguments import BillArguments, InferenceArguments, TrainingArguments
@@ -58,6 +60,7 @@ def parameters_by_module(model: str | Path | Mapping[str, Any]) -> dict[str, int
 
 
 @keyword_errors()
+@with_settings(by_keyword(("model", "training")).values())
 def training(
     model: str | Path | Mapping[str, Any] | None = None,
     dataset: str | Path | OpenDataset | None = None,
@@ -84,6 +87,7 @@ def training(
 
 
 @keyword_errors()
+@with_settings(by_keyword(("model", "inference")).values())
 def inference(
     model: str | Path | Mapping[str, Any] | None = None, **settings: Unpack[InferenceArguments]
 ) -> Bill:
@@ -107,6 +111,7 @@ def inference(
 
 
 @keyword_errors()
+@with_settings(by_keyword(("model", "training")).values())
 def host(
     model: str | Path | Mapping[str, Any] | None = None,
     dataset: str | Path | OpenDataset | None = None,
@@ -133,6 +138,7 @@ def host(
 
 
 @keyword_errors()
+@with_settings(by_keyword(("model", "training")).values())
 def disk(
     dataset: str | Path | OpenDataset | None = None, **settings: Unpack[TrainingArguments]
 ) -> OnDisk:
@@ -156,6 +162,7 @@ def disk(
 
 
 @keyword_errors()
+@with_settings(by_keyword(BILL_SECTIONS).values())
 def of(
     model: str | Path | Mapping[str, Any] | None = None,
     dataset: str | Path | OpenDataset | None = None,
@@ -192,6 +199,7 @@ def of(
 
 
 @keyword_errors()
+@with_settings(by_keyword(BILL_SECTIONS).values())
 def compare(
     model: str | Path | Mapping[str, Any] | None = None,
     *,

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tokmill.lazy import attach
+
 if TYPE_CHECKING:
     from tokmill.loader.document_source import DocumentSource, documents
     from tokmill.loader.loader import BatchSampler, Loader, collate, pinned_empty, tensors
@@ -46,14 +48,5 @@ _MODULES = {
     "shuffled": "order",
     "windows": "window_source",
 }
-
-
-def __getattr__(name: str) -> object:
-    """Import a function, or the class of a result."""
-    from importlib import import_module
-
-    if name not in __all__:
-        raise AttributeError(f"module 'tokmill.loader' has no attribute {name!r}")
-    found: object = getattr(import_module(f"tokmill.loader.{_MODULES[name]}"), name)
-    globals()[name] = found
-    return found
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = attach(__name__, _MODULES)

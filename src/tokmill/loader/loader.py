@@ -121,6 +121,16 @@ class Loader:
         """
         return self._start(None if self.epochs is None else self.epochs * self.n_samples)
 
+    def __len__(self) -> int:
+        """Return the batches of all epochs; raises `TypeError` without `epochs`: it never ends."""
+        if self.epochs is None:
+            raise TypeError("a Loader without epochs never ends, so it has no len: give epochs=1")
+        return self._sequence.n_batches(self.epochs)
+
+    def __repr__(self) -> str:
+        epochs = "without end" if self.epochs is None else plural(self.epochs, "epoch")
+        return f"<Loader: {self.n_samples:,} samples an epoch, batch {self.batch}, {epochs}>"
+
     def one_epoch(self) -> Iterator[Arrays]:
         """Yield the rest of the epoch in which the loader stands; then it stands in the next.
 

@@ -91,7 +91,18 @@ class SampleSequence:
     @property
     def batches_per_epoch(self) -> int:
         """Return the batches of a whole epoch, with its tail."""
-        return (self.n_samples + (self.n_global - 1) * self.pads) // self.n_global
+        return self._batches_in(self.n_samples)
+
+    def n_batches(self, epochs: int) -> int:
+        """Return the batches of whole epochs; those of a blend have one tail, at their end."""
+        if len(self.shares) == 1:
+            return epochs * self.batches_per_epoch
+        return self._batches_in(epochs * self.n_samples)
+
+    def _batches_in(self, n_samples: int) -> int:
+        """Return the batches of so many samples; too few for another one are padded or dropped."""
+        n_whole, n_left = divmod(n_samples, self.n_global)
+        return n_whole + 1 if n_left and self.pads else n_whole
 
     def check(self) -> None:
         """Check that the datasets of all sources are those that were opened; see `Source.check`."""

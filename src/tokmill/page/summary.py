@@ -97,6 +97,16 @@ def summary_rows(manifest: Mapping[str, Any], directory: str, n_bytes: int) -> R
     return [(label, text) for label, text in rows if text]
 
 
+_NOTICED = ("drops", "rejects", "not read", "kept text", "unknown", "replaced", "warning")
+"""Rows of a summary about what was lost, changed or is unusual."""
+
+
+def noticed_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
+    """Return the rows of a summary that say what was lost, changed or is unusual in a run."""
+    rows = summary_rows(manifest, directory, 0)
+    return [(label, text) for label, text in rows if label in _NOTICED]
+
+
 def detail_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
     """Return all facts in a manifest about a run, except lengths and sizes."""
     totals = manifest["totals"]

@@ -23,7 +23,7 @@ from tokmill.bill.text import INFERENCE_PARTS, TRAINING_PARTS
 from tokmill.bill.text.tables import bounded, moment
 from tokmill.bill.training_bill import activation_bytes
 from tokmill.settings.training import TrainingSettings
-from tokmill.words import count, memory, plural, printable, seconds, size
+from tokmill.words import count, memory, plural, printable, rows_html, rows_text, seconds, size
 
 NO_GPU = "unknown: add --gpu, such as --gpu=4090 or --gpu=24GiB"
 NO_MODEL = "unknown: add --model (names: tokmill memory --models) and --gpu"
@@ -328,9 +328,13 @@ class PrintedBill(FullBill):
 
     def __str__(self) -> str:
         """Return the rows of `tokmill memory`."""
-        rows = list(summary_rows(self, asked_parts(self.settings)))
-        width = max(len(row.label) for row in rows)
-        return "\n".join(f"{row.label:<{width}}  {printable(row.text)}" for row in rows)
+        return rows_text(self._rows())
+
+    def _repr_html_(self) -> str:
+        return rows_html(self._rows())
+
+    def _rows(self) -> list[tuple[str, str]]:
+        return [(row.label, row.text) for row in summary_rows(self, asked_parts(self.settings))]
 
     def __repr__(self) -> str:
         """Return the name of the model: all amounts would be 45,000 characters."""

@@ -1,0 +1,90 @@
+"""What a notebook, `help` and a type checker show of the Python face."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tokmill
+from tokmill.settings.names import by_keyword
+from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
+from tokmill.settings.signature import IN_SIGNATURES
+
+_PROJECT = Path(tokmill.__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    "package", [tokmill, tokmill.loader, tokmill.bill], ids=lambda p: p.__name__
+)
+def test_dir_lists_the_public_names_and_nothing_else(package):
+    assert dir(package) == sorted(package.__all__)
+    assert all(getattr(package, name) is not None for name in package.__all__)
+
+
+@pytest.mark.parametrize(
+    ("function", "sections"),
+    [(tokmill.pretrain, PRETRAIN_SECTIONS), (tokmill.sft, SFT_SECTIONS)],
+    ids=["pretrain", "sft"],
+)
+def test_a_signature_has_every_setting_with_its_type_and_default(function, sections):
+    shown = inspect.signature(function).parameters
+    for keyword, setting in by_keyword(sections).items():
+        if setting.key not in IN_SIGNATURES:
+            assert shown[keyword].default == setting.default
+            assert shown[keyword].annotation
+            assert f"\n    {keyword}: " in function.__doc__
+    assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in shown.values())
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("tokmill.pret", "pretrain"),
+        ("tokmill.loader.wind", "windows"),
+        ("tokmill.bill.train", "training"),
+        ("tokmill.pretrain(val_", "val_fraction="),
+        ("tokmill.sft(max_tok", "max_tokens="),
+        ("tokmill.mix(shuf", "shuffle="),
+        ("tokmill.bill.of(check", "checkpointing="),
+    ],
+)
+def test_ipython_completes(typed, completed):
+    pytest.importorskip("IPython", reason="needs the extra dev")
+    from IPython.core.completer import IPCompleter, provisionalcompleter
+
+    completer = IPCompleter(namespace={"tokmill": tokmill})
+    with provisionalcompleter():
+        offered = {offer.text for offer in completer.completions(typed, len(typed))}
+    assert completed in offered
+
+
+_CALLS = {
+    'tokmill.pretrain("a.jsonl", tokenizer="t", output="o", val_fraction=0.1)': "",
+    'tokmill.pretrain("a.jsonl", tokenizer="t", output="o", val_fracton=0.1)': "val_fracton",
+    'tokmill.pretrain("a.jsonl", tokenizer="t", output="o", val_fraction="x")': "val_fraction",
+    "tokmill.pack('o')": "length",
+    "tokmill.pretrian('a.jsonl')": "pretrian",
+    "tokmill.loader.window('o')": "window",
+    "tokmill.bill.trainings('gpt2')": "trainings",
+    'tokmill.open("o").texts(0)': "texts",
+}
+
+
+def test_a_type_checker_finds_a_wrong_name_a_wrong_type_and_a_missing_argument(tmp_path):
+    pytest.importorskip("mypy", reason="needs the extra dev")
+    script = tmp_path / "calls_of_a_user.py"
+    script.write_text("import tokmill\n" + "".join(f"{call}\n" for call in _CALLS))
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(script)],
+        cwd=_PROJECT, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    # Messages that mypy has kept of an earlier run name the folder of that run.
+    errors = [line for line in checked.stdout.splitlines() if ": error: " in line]
+    for number, (call, word) in enumerate(_CALLS.items(), start=2):
+        messages = [line for line in errors if f"/{script.name}:{number}:" in line]
+        assert len(messages) == bool(word), (call, checked.stdout)
+        assert not word or word in messages[0], (call, messages)
