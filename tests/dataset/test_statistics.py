@@ -13,9 +13,9 @@ from tokenizers import Tokenizer as Library
 from tests.fixtures.datasets import TOKENIZER
 from tokmill.api.dataset import Dataset
 from tokmill.dataset import statistics as module
+from tokmill.dataset.counts import N_LENGTH_BINS
 from tokmill.dataset.statistics import (
     CONTEXTS,
-    N_BINS,
     Duplicates,
     Lengths,
     read_statistics,
@@ -37,7 +37,7 @@ def lengths_of(*lengths: int) -> Lengths:
 @given(st.lists(st.integers(1, 2**31 - 1), max_size=30))
 def test_every_document_is_in_the_bin_of_its_highest_bit(lengths: list[int]) -> None:
     counted = lengths_of(*lengths)
-    for i in range(N_BINS):
+    for i in range(N_LENGTH_BINS):
         inside = [length for length in lengths if length.bit_length() - 1 == i]
         assert counted.documents[i] == len(inside)
         assert counted.tokens[i] == sum(inside)

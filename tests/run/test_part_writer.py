@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokmill.errors import StateError
 from tokmill.place import open_place
 from tokmill.recipes.encoded import EncodedBlock
-from tokmill.run.part import PartWriter
+from tokmill.run.part import BlockWriter
 from tokmill.settings.schema import Config, OutputSettings
 from tokmill.values import RecordPlace, Reject
 
@@ -50,15 +50,15 @@ def samples(n_samples, lengths, *, weight=0.0, counted=None, **others):
     return dataclasses.replace(made, sidecars=sidecars, counters=counters)
 
 
-def writer(directory: Path, shard_tokens: int) -> PartWriter:
+def writer(directory: Path, shard_tokens: int) -> BlockWriter:
     for name in ("parts", "rejects"):
         (directory / name).mkdir(parents=True, exist_ok=True)
     place = open_place(str(directory))
-    config = Config(output=OutputSettings(shard_tokens=shard_tokens))
-    return PartWriter(place, 3, FINGERPRINT, np.dtype("<u2"), config, lambda: None)
+    config = Config(output=OutputSettings(dtype="uint16", shard_tokens=shard_tokens))
+    return BlockWriter(place, 3, FINGERPRINT, config, lambda: None)
 
 
-def finish(part: PartWriter):
+def finish(part: BlockWriter):
     part.end()
     return part.finish()
 

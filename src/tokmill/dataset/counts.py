@@ -6,11 +6,15 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
 from tokmill.fields import add_fields
 from tokmill.values import RecordPlace, UnreadInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    import numpy.typing as npt
 
 OTHER_KEYS = "other keys"
 """The name under which keys beyond the first hundred, and long keys, are counted."""
@@ -34,6 +38,23 @@ NOTICED_RECORDS = 20
 
 SKIPPED = "skipped: "
 """Prefix of keys of `Counts.checks`: the reason follows why chosen documents were not compared."""
+
+
+N_LENGTH_BINS = 32
+"""Documents have fewer than 2^31 tokens: see `sidecars.MAX_LENGTH`."""
+
+
+def documents_by_length(
+    lengths: npt.NDArray[np.integer[Any]], amounts: npt.NDArray[np.integer[Any]] | None = None
+) -> npt.NDArray[np.int64]:
+    """Return documents by length: (32,) int64, entry i counts 2^i to 2^(i + 1) - 1 tokens.
+
+    `lengths`: (n,) tokens of each, at least 1. `amounts`: (n,), what each counts for; None: 1.
+    """
+    sums = np.zeros(N_LENGTH_BINS, np.int64)
+    _, exponents = np.frexp(lengths.astype(np.float64))  # of n = m * 2^e with 0.5 <= m < 1
+    np.add.at(sums, exponents - 1, 1 if amounts is None else amounts)
+    return sums
 
 
 class _EmptyCounter(Counter[str]):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +36,6 @@ from tokmill.dataset.layout import (
     pack_names,
     packed_stem,
 )
-from tokmill.dataset.manifest_shape import sidecars_of
 from tokmill.dataset.packing import (
     MEMORY_BYTES_PER_SAMPLE,
     MOST_LENGTH,
@@ -43,9 +43,10 @@ from tokmill.dataset.packing import (
     pack,
     pack_documents,
 )
+from tokmill.dataset.part_writer import EncodedDocuments, SplitWriter
 from tokmill.dataset.reader import read_intact_manifest
 from tokmill.dataset.sidecars import open_index
-from tokmill.dataset.writer import HashedFile, ShardWriter
+from tokmill.dataset.writer import HashedFile
 from tokmill.errors import UsageError, VerifyError
 from tokmill.settings.declare import parse_quantity
 from tokmill.storage import read_errors, write_chunks
@@ -477,25 +478,28 @@ def write_packed_rows(
     dtype = np.dtype(manifest["dtype"]).newbyteorder("<")
     for split in manifest["packs"]:
         source = open_rows(directory, manifest, split)
-        n_rows, rows[split] = source.packs.n_rows, []
-        most_rows = max(1, shard_bytes // (source.capacity * dtype.itemsize))
-        for number, start in enumerate(range(0, n_rows, most_rows)):
-            stem, stop = packed_stem(split, number), min(start + most_rows, n_rows)
-            writer = ShardWriter(
-                directory, split, stem, dtype, sidecars_of(manifest), algorithm=algorithm
-            )
-            try:
-                for first in range(start, stop, source.block_rows):
-                    last = min(first + source.block_rows, stop)
-                    bodies = source.rows(first, last)
-                    lengths = np.full(last - first, source.capacity, np.int64)
-                    writer.append(bodies.pop("bin"), lengths, bodies)
-                entry = writer.commit()
-            except BaseException:
-                writer.discard()
-                close_files()
-                raise
-            files += entry.files
-            rows[split].append(entry.as_row())
+        writer = SplitWriter(
+            directory,
+            split,
+            partial(packed_stem, split),
+            dtype,
+            shard_bytes // dtype.itemsize,
+            algorithm,
+        )
+        n_rows = source.packs.n_rows
+        try:
+            for first in range(0, n_rows, source.block_rows):
+                last = min(first + source.block_rows, n_rows)
+                bodies = source.rows(first, last)
+                tokens = bodies.pop("bin")
+                offsets = np.arange(0, len(tokens) + 1, source.capacity)
+                writer.append(EncodedDocuments(tokens, offsets, bodies))
+            writer.end()
+        except BaseException:
+            writer.discard()
+            close_files()
+            raise
+        files += (file for entry in writer.entries for file in entry.files)
+        rows[split] = [entry.as_row() for entry in writer.entries]
     close_files()
     return files, rows

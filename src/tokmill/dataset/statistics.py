@@ -17,6 +17,7 @@ import numpy as np
 
 from tokmill.dataset.checked import CheckedFiles
 from tokmill.dataset.checksum import document_hash
+from tokmill.dataset.counts import documents_by_length
 from tokmill.dataset.manifest_shape import sidecars_of
 from tokmill.dataset.reader import open_shard
 from tokmill.dataset.sidecars import open_index
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 CONTEXTS = (512, 2048, 4096, 8192, 32768)
 PERCENTILES = (1, 10, 25, 50, 75, 90, 99)
-N_BINS = 32
 MOST_IDS = 20
 """Ids that are named: the most frequent ones, and examples of those that never occur."""
 
@@ -80,9 +80,7 @@ class Lengths:
         return self._by_length(self.counts * self.values)
 
     def _by_length(self, amounts: Counts) -> Counts:
-        sums = np.zeros(N_BINS, np.int64)
-        np.add.at(sums, np.maximum(np.frexp(self.values)[1] - 1, 0), amounts)
-        return sums
+        return documents_by_length(np.maximum(self.values, 1), amounts)
 
     @property
     def longest(self) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 
 from tokmill.bill.measuring.machine import usable_memory
 from tokmill.bill.on_disk import DatasetSize, OnDisk, predicted_disk
+from tokmill.dataset.counts import documents_by_length
 from tokmill.dataset.layout import FRAGMENT
 from tokmill.dataset.packing import pack_documents
 from tokmill.engines.choose import comparison_cost
@@ -293,7 +294,7 @@ def _ends(estimate: Estimate) -> list[tuple[str, int]]:
 
 def _histogram(sampled: InputSample, documents: int) -> tuple[int, ...]:
     """Return the expected number of documents of 2^i to 2^(i+1)-1 tokens."""
-    counts = np.bincount(np.frexp(np.maximum(sampled.lengths, 1))[1] - 1)
+    counts = np.trim_zeros(documents_by_length(np.maximum(sampled.lengths, 1)), "b")
     return tuple(round(n * documents / len(sampled.lengths)) for n in counts.tolist())
 
 

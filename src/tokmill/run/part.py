@@ -3,10 +3,6 @@
 The calling thread reads and writes; a pool parses, renders and encodes a few blocks ahead. A part
 that is stopped leaves nothing but its rejects, under a name of their own, and begins again.
 
-A shard ends before the record that would make it longer than `shard_tokens`; a longer record gets
-a shard for itself. The ends depend on the documents alone, not on blocks or workers, and a record
-with several samples is never divided.
-
 A slow block holds up the results of those behind it, not their work: threads go on as long as the
 finished blocks fit in the memory that blocks may take.
 """
@@ -14,9 +10,9 @@ finished blocks fit in the memory that blocks may take.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -24,20 +20,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from tokmill.dataset.counts import USUAL, Counts
-from tokmill.dataset.layout import (
-    ORIGIN,
-    PARTS,
-    SPLITS,
-    part_name,
-    rejects_name,
-    shard_stem,
-    stopped_rejects_name,
-)
+from tokmill.dataset.layout import ORIGIN
 from tokmill.dataset.origins import origin_numbers
-from tokmill.dataset.part_record import PartRecord
+from tokmill.dataset.part_writer import EncodedDocuments, PartWriter
 from tokmill.dataset.sidecars import METADATA
-from tokmill.dataset.writer import OF_DOCUMENTS, RejectsFile, ShardWriter, describe_reject
-from tokmill.errors import ParityError, RecordError, StateError, TokmillError
+from tokmill.dataset.writer import describe_reject
+from tokmill.errors import ParityError, RecordError
 from tokmill.fields import add_fields
 from tokmill.interrupts import DelayedInterrupts
 from tokmill.recipes.left_out import is_weighed_slice
@@ -46,16 +34,15 @@ from tokmill.recipes.spec import Increments
 from tokmill.run.plan import check_plan
 from tokmill.sources.formats import open_slice
 from tokmill.sources.slices import check_unchanged
-from tokmill.timing import LIBRARIES, StageSeconds, StageTimer, add_seconds, library_cpu_s
+from tokmill.timing import LIBRARIES, StageSeconds, StageTimer, library_cpu_s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
-    from tokmill.dataset.checksum import FileEntry
+    from tokmill.dataset.part_record import PartRecord
     from tokmill.dataset.place import Place
-    from tokmill.dataset.writer import ShardEntry
     from tokmill.recipes.encoded import EncodedBlock
     from tokmill.recipes.spec import Part, RunSpec
     from tokmill.recipes.table import Recipe
@@ -66,7 +53,6 @@ if TYPE_CHECKING:
     _Work = tuple[tuple[int, SliceReader], Block | None]
 
 
-_N_LENGTH_BINS = 32
 _LOOK_S = 0.2  # an interrupt waits at most so long for a block that is being encoded
 
 _BUNDLE_BYTES = 256 << 10
@@ -87,7 +73,7 @@ def run_part(
     """
     fingerprint, spec = part.fingerprint(spec), spec.for_part(part)
     check = partial(check_plan, place, spec.plan_stamp)
-    writer = PartWriter(place, part.index, fingerprint, recipe.dtype, spec.config, check)
+    writer = BlockWriter(place, part.index, fingerprint, spec.config, check)
     try:
         timer, library_s = StageTimer(), library_cpu_s()
         with DelayedInterrupts() as interrupts:
@@ -108,7 +94,7 @@ def _write_blocks(
     spec: RunSpec,
     part: Part,
     recipe: Recipe,
-    writer: PartWriter,
+    writer: BlockWriter,
     interrupts: DelayedInterrupts,
     timer: StageTimer,
     report: Callable[[Increments], None],
@@ -281,32 +267,17 @@ def _bundles(
         yield bundled, n_bytes
 
 
-class PartWriter:
-    """Writes the files of one part; at most one shard of each split is open.
+class BlockWriter(PartWriter):
+    """Writes the encoded blocks of the slices of a part: documents, rejects and counts.
 
-    `check` is called before a file or the record appears in the place, and may raise. `stage_s`:
-    seconds of the ended shards, by stage.
+    `config`: of the run; the rest: see `PartWriter`.
     """
 
     def __init__(
-        self,
-        place: Place,
-        part: int,
-        fingerprint: str,
-        dtype: np.dtype[np.unsignedinteger],
-        config: Config,
-        check: Callable[[], None],
+        self, place: Place, part: int, fingerprint: str, config: Config, check: Callable[[], None]
     ) -> None:
-        self._place, self._part, self._fingerprint = place, part, fingerprint
-        self._dtype, self._config, self._check = dtype, config, check
-        self.stage_s: dict[str, StageSeconds] = {}
-        self._open: dict[str, ShardWriter] = {}
-        self._shards: defaultdict[str, list[ShardEntry]] = defaultdict(list)
-        self._ended: list[FileEntry] = []
-        self._rejects: RejectsFile | None = None
-        self._rejects_entry: FileEntry | None = None
-        self._counts: dict[int, Counts] = {}
-        self._histogram = np.zeros(_N_LENGTH_BINS, np.int64)
+        super().__init__(place, part, fingerprint, config.output, check)
+        self._on_error = config.limits.on_error
 
     def add(
         self, slice_index: int, source: str, block: EncodedBlock, origin: Callable[[], RecordPlace]
@@ -318,19 +289,17 @@ class PartWriter:
         Raises:
             RecordError: the block has a reject and `on_error` is `fail`.
         """
-        counts = self._counts.setdefault(slice_index, Counts()).mutable()
+        counts = self.counts_of(slice_index)
         first_reject = ""
         for reject in block.rejects:
             place = reject.place.shifted(origin())
             first_reject = first_reject or describe_reject(source, place, reject)
-            if self._rejects is None:
-                name, algorithm = rejects_name(self._part), self._config.output.checksum
-                self._rejects = RejectsFile(self._place.local, name, algorithm)
-            self._rejects.append(source, place, reject)
-            if self._config.limits.on_error == "fail":
+            self.reject(source, place, reject)
+            if self._on_error == "fail":
                 raise RecordError(f"{first_reject}; --on-error=skip counts it and goes on")
         if block.n_documents:
-            self._write(slice_index, block)
+            for split, documents in _documents_of(slice_index, block).by_split(block.is_val):
+                self.append(split, documents)
         progress = count_block(counts, block)
         if block.unread is not None:
             place = block.unread.place.shifted(origin())
@@ -341,140 +310,20 @@ class PartWriter:
         self, slice_index: int, input_bytes: int, length: tuple[int, int] | None = None
     ) -> None:
         """Count a slice of `input_bytes` that was read to its end; `length`: see `Counts`."""
-        counts = self._counts.setdefault(slice_index, Counts())
+        counts = self.counts_of(slice_index)
         counts.input_bytes += input_bytes
         counts.length = length
         counts.compacted()
 
-    def keep_ended(self) -> None:
-        """Make the files that are ended stand in the place; raises what `check` raises."""
-        while self._ended:
-            self._place.keep(self._ended[-1], self._check)
-            self._ended.pop()
 
-    def end(self) -> None:
-        """End the open files."""
-        for split in SPLITS:
-            self._end_shard(split)
-        if self._rejects is not None:
-            self._rejects_entry = self._rejects.commit_entry()
-            self._ended.append(self._rejects_entry)
-
-    def finish(self) -> PartRecord:
-        """Write the part's record after all files were ended; an earlier record stays valid.
-
-        Raises:
-            StateError: another record of this part is there, or `check` raises.
-        """
-        self.keep_ended()
-        used = len(np.trim_zeros(self._histogram, "b"))
-        record = PartRecord(
-            self._part,
-            self._fingerprint,
-            tuple(shard for split in SPLITS for shard in self._shards[split]),
-            self._rejects_entry,
-            dict(sorted(self._counts.items())),
-            tuple(self._histogram[:used].tolist()),
-        )
-        self._check()
-        name = f"{PARTS}/{part_name(self._part)}"
-        if not self._place.create(name, [record.as_bytes()]):
-            raise StateError(
-                f"{self._place.where}/{name}: holds another record of this part than the one just "
-                "made: another run writes there too: choose another --output"
-            )
-        return record
-
-    def close(self) -> None:
-        """Close the open files; of a part that is stopped, only its rejects are kept.
-
-        They get a name of their own. Nothing is raised: there is an error already.
-        """
-        for shard in self._open.values():
-            shard.discard()  # first: what is removed makes room on a full disk
-        if self._rejects is None or self._rejects_entry is not None:
-            return
-        with self._rejects as rejects, suppress(TokmillError):
-            self._check()
-            name = stopped_rejects_name(self._part)
-            self._place.keep(rejects.commit_stopped(name), self._check)
-
-    def _write(self, slice_index: int, block: EncodedBlock) -> None:
-        """Append the documents of a block to the shards of their splits."""
-        lengths = np.diff(block.offsets)
-        exponents = np.frexp(lengths.astype(np.float64))[1] - 1
-        self._histogram += np.bincount(exponents, minlength=_N_LENGTH_BINS)
-        origins = origin_numbers(slice_index, block.places)
-        bodies = {"bin": block.tokens, **block.sidecars, ORIGIN: origins}
-        metadata = {} if block.metadata is None else {METADATA: block.metadata}
-        if not block.is_val.any():
-            self._append("train", lengths, block.rows, {**bodies, **metadata})
-            return
-        for split, member in (("train", ~block.is_val), ("val", block.is_val)):
-            of_tokens = np.repeat(member, lengths)
-            chosen: dict[str, Any] = {
-                ending: body[member if ending == ORIGIN else of_tokens]
-                for ending, body in bodies.items()
-            }
-            chosen |= {ending: rows.filter(member) for ending, rows in metadata.items()}
-            self._append(split, lengths[member], block.rows[member], chosen)
-
-    def _append(
-        self,
-        split: str,
-        lengths: npt.NDArray[np.int64],
-        rows: npt.NDArray[np.int64],
-        bodies: Mapping[str, npt.NDArray[Any]],
-    ) -> None:
-        """Append n documents of these lengths and rows, (n,), to the shards of a split.
-
-        `bodies`: by ending, tokens and sidecars with a value for every token, or for every document
-        in those of `OF_DOCUMENTS`.
-        """
-        ends = np.cumsum(lengths)
-        start = start_token = 0
-        while start < len(lengths):
-            shard = self._open.get(split)
-            room = self._config.output.shard_tokens - (0 if shard is None else shard.n_tokens)
-            stop = len(lengths)
-            if ends[-1] - start_token > room:
-                # Documents that end a record, and of these the last one that fits.
-                last = np.flatnonzero(np.append(rows[start + 1 :] != rows[start:-1], True)) + start
-                n_fit = int(np.searchsorted(ends[last], start_token + room, "right"))
-                n_fit = max(n_fit, int(shard is None))
-                stop = int(last[n_fit - 1]) + 1 if n_fit else start
-            if stop > start:
-                if shard is None:
-                    stem = shard_stem(split, self._part, len(self._shards[split]))
-                    endings = tuple(ending for ending in bodies if ending != "bin")
-                    shard = self._open[split] = ShardWriter(
-                        self._place.local,
-                        split,
-                        stem,
-                        self._dtype,
-                        endings,
-                        algorithm=self._config.output.checksum,
-                    )
-                stop_token = int(ends[stop - 1])
-                of_tokens, of_documents = slice(start_token, stop_token), slice(start, stop)
-                own = {
-                    ending: body[of_documents if ending in OF_DOCUMENTS else of_tokens]
-                    for ending, body in bodies.items()
-                }
-                shard.append(own.pop("bin"), lengths[of_documents], own)
-                start, start_token = stop, stop_token
-            if start < len(lengths):
-                self._end_shard(split)
-
-    def _end_shard(self, split: str) -> None:
-        shard = self._open.get(split)
-        if shard is not None:
-            self._check()  # in a directory, its files appear now
-            entry = shard.commit()
-            self._shards[split].append(entry)
-            self._ended += entry.files
-            del self._open[split]
-            add_seconds(self.stage_s, shard.stage_s)
+def _documents_of(slice_index: int, block: EncodedBlock) -> EncodedDocuments:
+    """Return the documents of a block of a slice, with their sidecars."""
+    of_documents: dict[str, Any] = {ORIGIN: origin_numbers(slice_index, block.places)}
+    if block.metadata is not None:
+        of_documents[METADATA] = block.metadata
+    return EncodedDocuments(
+        block.tokens, block.offsets, block.sidecars, of_documents, records=block.rows
+    )
 
 
 def count_block(counts: Counts, block: EncodedBlock) -> Increments:

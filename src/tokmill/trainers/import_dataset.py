@@ -22,31 +22,28 @@ from tokmill.dataset.checksum import (
     manifest_sha256,
     sha256_hex,
 )
-from tokmill.dataset.counts import Counts
 from tokmill.dataset.layout import (
     EXPORT_RECORD,
     FOLDERS,
     FORMAT_VERSION,
     MANIFEST,
-    PARTS,
     PLAN,
     SHARD_BYTES,
     SPLITS,
-    part_name,
-    shard_stem,
 )
-from tokmill.dataset.part_record import PartRecord, Sums
+from tokmill.dataset.part_record import Sums
+from tokmill.dataset.part_writer import EncodedDocuments, PartWriter
 from tokmill.dataset.plan_file import PLAN_FORMAT, plan_fingerprint
 from tokmill.dataset.reader import read_intact_manifest, surrounding_dataset
-from tokmill.dataset.writer import ShardEntry, ShardWriter
 from tokmill.engines.engine import REFERENCE, load_engine
 from tokmill.errors import RecordError, StateError, TokenizerError, UsageError, VerifyError
 from tokmill.masks.truncation import UNTRAINED
+from tokmill.place import open_place
 from tokmill.recipes.spec import Increments
 from tokmill.settings.names import output_settings, plain
 from tokmill.settings.schema import Config, InputSettings, OutputSettings, TokenizerSettings
 from tokmill.settings.sft import SftSettings
-from tokmill.storage import make_directory, storage_errors, write_chunks, write_file
+from tokmill.storage import make_directory, storage_errors, write_chunks
 from tokmill.tokenizer.kept import tokenizer_for_plan
 from tokmill.tokenizer.tokenizer import PROBE_TEXT, load_tokenizer, tokenizer_entry
 from tokmill.trainers.export import read_record
@@ -61,10 +58,12 @@ from tokmill.version import __version__
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
+    from tokmill.dataset.counts import Counts
+    from tokmill.dataset.part_record import PartRecord
     from tokmill.tokenizer.tokenizer import Tokenizer
     from tokmill.trainers.import_sources import Batch, Importer, TokenFile
 
@@ -80,8 +79,6 @@ EMPTY = "no token"
 
 ADDED_EOS, UNTRAINED_FIRST = "eos added", "first token of a sample no longer trained"
 """Counters of a part: documents that got an eos, and samples whose mask began with 1."""
-
-_BINS = 64
 
 ENGINE = "import"
 """Name of the engine in plan and manifest of an imported dataset."""
@@ -260,11 +257,13 @@ def _write_parts(
     plan["tokenizer"] = tokenizer_for_plan(tokenizer)
     plan["fingerprint"] = plan_fingerprint(plan)
     write_chunks(directory, PLAN, json_chunks(plan))
-    sums = Sums(algorithm)
+    sums, place = Sums(algorithm), open_place(str(directory))
     for number, file in enumerate(files):
         checked = _checked_files(file)
         checked.check(file.paths)
-        part = ImportedPart(directory, number, file, tokenizer, config.output, settings.add_eos)
+        fingerprint = sha256_hex(canonical_json([identity, rows[number]]))
+        writer = PartWriter(place, number, fingerprint, config.output)
+        part = ImportedPart(writer, file, tokenizer, config.output, settings.add_eos)
         try:
             for batch in IMPORTERS[settings.trainer].read(file, tokenizer.eos.id):
                 part.add(batch)
@@ -272,20 +271,19 @@ def _write_parts(
                 watcher.progressed(
                     Increments(n_bytes, n_bytes, 0, len(batch.lengths), len(batch.tokens))
                 )
-            record = part.finish(sha256_hex(canonical_json([identity, rows[number]])))
+            record = part.finish()
             checked.finish()
         except BaseException:
             part.discard()
             raise
-        write_file(directory, f"{PARTS}/{part_name(number)}", record.as_bytes())
         sums.add(record, [(str(file.path), True)])
     return sums
 
 
 class ImportedPart:
-    """The documents of one file, as part `number` of a dataset.
+    """The documents of one file, which become a part of a dataset.
 
-    `output`: dtype, shards and checksums of the dataset. `adds_eos`: eos is added to documents of
+    `output`: of the dataset. `adds_eos`: eos is added to documents of
     pretraining without it, else they are an error. A file without an index may end without one.
 
     Raises:
@@ -294,21 +292,18 @@ class ImportedPart:
 
     def __init__(
         self,
-        directory: Path,
-        number: int,
+        writer: PartWriter,
         file: TokenFile,
         tokenizer: Tokenizer,
         output: OutputSettings,
         adds_eos: bool,
     ) -> None:
-        self._directory, self._number, self._file = directory, number, file
-        self._tokenizer, self._output, self._adds_eos = tokenizer, output, adds_eos
+        self._writer, self._file = writer, file
+        self._tokenizer, self._adds_eos = tokenizer, adds_eos
         self._dtype = np.dtype(output.dtype).newbyteorder("<")
         self._n_read = 0  # tokens so far
-        self._counts = Counts(input_bytes=file.n_bytes)
-        self._histogram = np.zeros(_BINS, np.int64)
-        self._shard: ShardWriter | None = None
-        self._shards: list[ShardEntry] = []
+        self._counts = writer.counts_of(0)
+        self._counts.input_bytes = file.n_bytes
         if file.mask is None and tokenizer.eos.id > np.iinfo(self._dtype).max:
             raise TokenizerError(
                 f"{file.path}: its ids are {output.dtype}, and the tokenizer's eos is "
@@ -334,10 +329,10 @@ class ImportedPart:
         else:
             tokens, lengths, mask = self._trained(tokens, lengths, mask)
             counts.trained_tokens += int(mask.sum())
-        self._histogram += np.bincount(np.frexp(lengths.astype(np.float64))[1] - 1, minlength=_BINS)
         counts.documents += len(lengths)
         counts.tokens += len(tokens)
-        self._write(tokens, lengths, {} if mask is None else {"mask": mask})
+        offsets, sidecars = np.append(0, np.cumsum(lengths)), {} if mask is None else {"mask": mask}
+        self._writer.append(self._file.split, EncodedDocuments(tokens, offsets, sidecars))
 
     def _check_ids(self, tokens: npt.NDArray[Any]) -> None:
         n_ids = self._tokenizer.vocab_size
@@ -375,47 +370,16 @@ class ImportedPart:
         _count(self._counts.counters, ADDED_EOS, int(missing.sum()))
         return np.insert(tokens, ends[missing], self._dtype.type(eos_id)), lengths + missing
 
-    def _write(self, tokens: Ids, lengths: Lengths, sidecars: Mapping[str, Mask]) -> None:
-        """Write documents to the open shard, and begin the next one where it is full."""
-        ends = np.cumsum(lengths)
-        start = begin = 0
-        while start < len(lengths):
-            if self._shard is None:
-                stem = shard_stem(self._file.split, self._number, len(self._shards))
-                self._shard = ShardWriter(
-                    self._directory, self._file.split, stem, self._dtype, tuple(sidecars),
-                    algorithm=self._output.checksum,
-                )  # fmt: skip
-            room = self._output.shard_tokens - self._shard.n_tokens
-            stop = int(np.searchsorted(ends, begin + room, "right"))
-            if stop <= start and self._shard.n_documents:
-                self._end_shard()
-                continue
-            stop = max(stop, start + 1)  # a longer document has a shard of its own
-            span = slice(begin, int(ends[stop - 1]))
-            beside = {ending: body[span] for ending, body in sidecars.items()}
-            self._shard.append(tokens[span], lengths[start:stop], beside)
-            start, begin = stop, span.stop
-
-    def _end_shard(self) -> None:
-        if self._shard is not None:
-            self._shards.append(self._shard.commit())
-            self._shard = None
-
-    def finish(self, fingerprint: str) -> PartRecord:
-        """Return the part's record, which is not on disk yet."""
-        self._end_shard()
+    def finish(self) -> PartRecord:
+        """Write the part's record, and return it."""
         counts = self._counts
         counts.records = counts.documents + sum(counts.drops.values())
-        histogram = tuple(np.trim_zeros(self._histogram, "b").tolist())
-        return PartRecord(
-            self._number, fingerprint, tuple(self._shards), None, {0: counts}, histogram
-        )
+        self._writer.end()
+        return self._writer.finish()
 
     def discard(self) -> None:
         """Remove the open shard."""
-        if self._shard is not None:
-            self._shard.discard()
+        self._writer.close()
 
 
 def _count(counter: Counter[str], name: str, n: int) -> None:
