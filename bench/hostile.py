@@ -155,7 +155,7 @@ def make_originals(folder: Path) -> dict[str, Original]:
         _tokmill("pack", folder / f"packed-{last}", "--length", 16, "--last", last)
     inputs = (str(folder / "pretrain"), f"{folder / 'plain'}=2x")
     mixes = {
-        "mix": (*inputs, "--shuffle", "1", "--dedup", "mark", "--file-tokens", "300"),
+        "mix": (*inputs, "--shuffle", "1", "--dedup", "mark", "--shard-tokens", "300"),
         "linked mix": (str(folder / "pretrain"), str(folder / "plain")),
         "mix of chats": (f"{folder / 'sft'}=2x", "--shuffle", "1"),
     }

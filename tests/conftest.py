@@ -318,7 +318,7 @@ def make_manifest() -> Callable[..., dict[str, Any]]:
             "config": {
                 "tokenizer": text,
                 "input": {"paths": []},
-                "output": {"dir": "", "val_fraction": 0.0, "packing": 0},
+                "output": {"dir": "", "shard_tokens": 100, "val_fraction": 0.0, "packing": 0},
                 **given.pop("config", {}),
             },
             "engine": engine,

@@ -98,7 +98,7 @@ BODIES = {"bin", "idx", "origin", "meta"}
 MASKS = {"mask", "weight"}
 TEXT_STEPS: dict[str, tuple[Step, set[str]]] = {
     "shuffle": (mixing(shuffle=1), BODIES),
-    "copy": (mixing(file_tokens=100), BODIES),
+    "copy": (mixing(shard_tokens=100), BODIES),
     "dedup": (mixing(dedup=True), BODIES),
     "mark": (mixing(dedup="mark"), BODIES),
     "share": (taking_half, BODIES),

@@ -18,6 +18,7 @@ import pytest
 import tokmill
 from tests.fixtures.datasets import CHATS, RECORDS, TOKENIZER
 from tokmill.api.dataset import Dataset
+from tokmill.dataset import part_writer
 from tokmill.errors import StateError, UsageError, VerifyError
 from tokmill.mixing import inputs as mixing_inputs
 from tokmill.mixing.survey import Origins
@@ -140,11 +141,11 @@ class TestMerge:
 class TestShuffle:
     @pytest.fixture
     def one(self, numbers, tmp_path, small_chunks) -> Dataset:
-        return mixed([d.directory for d in numbers], tmp_path / "one", shuffle=7, file_tokens=3000)
+        return mixed([d.directory for d in numbers], tmp_path / "one", shuffle=7, shard_tokens=3000)
 
     def test_the_bytes_do_not_depend_on_workers(self, numbers, one, tmp_path) -> None:
         two = tokmill.mix(
-            [d.directory for d in numbers], output=tmp_path / "two", shuffle=7, file_tokens=3000,
+            [d.directory for d in numbers], output=tmp_path / "two", shuffle=7, shard_tokens=3000,
             workers=3, progress=False,
         )  # fmt: skip
         assert files_of(two.directory) == files_of(one.directory)
@@ -411,6 +412,75 @@ class TestRefusals:
         before = (tmp_path / "all" / "manifest.json").stat().st_mtime_ns
         mixed(inputs, tmp_path / "all", shuffle=1)
         assert (tmp_path / "all" / "manifest.json").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("settings", [{"shuffle": 7}, {"max_tokens": 100}])
+def test_no_shard_is_longer_than_its_limit_but_that_of_one_document(
+    make, tmp_path, monkeypatch, settings
+) -> None:
+    """However many tokens a shard gets at once: documents may have more, and the room less."""
+    monkeypatch.setattr(part_writer, "MOST_AT_ONCE", 4)
+    source = make(["a b c d e f g", "h", "i j k l m n o", "p q r s t u v"])
+    longest = max(len(source[i]) for i in range(4))
+    limit = 2 * longest - 1
+    dataset = mixed([source.directory], tmp_path / "mixed", shard_tokens=limit, **settings)
+    assert sorted(documents(dataset)) == sorted(documents(source))
+    assert max(row["tokens"] for row in dataset.manifest["shards"]) <= limit
+
+
+@pytest.fixture(scope="module")
+def by_rule(make: Make) -> dict[str, Dataset]:
+    """Two datasets that were written by other settings of output, with val."""
+    texts = [f"{n} and {n}" for n in range(60)]
+    return {
+        "first": make(texts, shard_tokens=200, part_bytes=500, val_fraction=0.1, packing=16),
+        "second": make(texts, shard_tokens=900, val_fraction=0.2, dtype="uint32"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("names", "settings", "expected"),
+    [
+        (["first"], {}, {"shard_tokens": 200, "val_fraction": 0.1}),
+        (["first"], {"shuffle": 1}, {"shard_tokens": 1 << 29, "val_fraction": 0.1}),
+        (["first"], {"shard_tokens": 70}, {"shard_tokens": 70, "val_fraction": 0.1}),
+        (
+            ["first", "second"],
+            {"dtype": "uint32"},
+            {"shard_tokens": 1 << 28, "val_fraction": 0.0, "dtype": "uint32"},
+        ),
+    ],
+)
+def test_a_manifest_states_how_the_mix_itself_was_written(
+    by_rule, tmp_path, names, settings, expected
+) -> None:
+    inputs = [by_rule[name].directory for name in names]
+    dataset = mixed(inputs, tmp_path / "mixed", **settings)
+    wanted = {"dtype": "uint16", "part_bytes": 0, "packing": 0, "checksum": "blake3", **expected}
+    output = dict(dataset.manifest["config"]["output"])
+    assert output.pop("dir") == str(tmp_path / "mixed")
+    assert output == wanted
+    limit = output["shard_tokens"]
+    assert all(row["tokens"] <= limit for row in dataset.manifest["shards"])
+
+
+def test_linked_shards_may_be_as_long_as_those_of_any_input(make, tmp_path) -> None:
+    inputs = [make(["a b c", "d e f"], shard_tokens=n).directory for n in (3, 500)]
+    dataset = mixed(inputs, tmp_path / "mixed")
+    assert dataset.manifest["config"]["output"]["shard_tokens"] == 500
+
+
+def test_documents_that_a_mix_divided_otherwise_are_found_in_a_mix_of_it(
+    by_rule, tmp_path, caplog
+) -> None:
+    """The first input's fraction alone would say that both datasets divide in one way."""
+    inputs = [by_rule[name].directory for name in ("first", "second")]
+    inner = mixed(inputs, tmp_path / "inner", dtype="uint32")
+    assert inner.manifest["mix"]["val_fractions"] == [0.1, 0.2]
+    caplog.clear()
+    outer = mixed([inner.directory, inputs[0]], tmp_path / "outer", dtype="uint32")
+    assert outer.manifest["mix"]["val_fractions"] == [0.1, 0.2]
+    assert "train and val share" in caplog.text
 
 
 def test_kept_fields_go_with_their_documents(tmp_path) -> None:

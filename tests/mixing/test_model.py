@@ -307,7 +307,7 @@ EPOCHS = ["1x", "1x", "2x", "0.5x", "2.5x", "0.01x", "3.99x"]
 CHOICES: dict[str, list[Any]] = {
     "shuffle": [None, None, 0, 7],
     "dedup": ["", "", "drop", "mark"],
-    "file_tokens": [0, 0, 60, 700],
+    "shard_tokens": [0, 0, 60, 700],
     "dtype": ["", "", "uint32"],
     "min_tokens": [0, 0, 3],
     "max_tokens": [0, 0, 0, 20],

@@ -31,7 +31,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ).directory
 
 
-SETTINGS: dict[str, Any] = {"shuffle": 3, "dedup": True, "file_tokens": "90k", "progress": False}
+SETTINGS: dict[str, Any] = {"shuffle": 3, "dedup": True, "shard_tokens": "90k", "progress": False}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def whole(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     [("done-run-*", signal.SIGKILL), ("done-part-*", signal.SIGINT), ("hashes-*", signal.SIGKILL)],
 )
 def test_a_stopped_mix_goes_on(texts, whole, tmp_path, start, name, stop) -> None:
-    options = ["--shuffle", "3", "--dedup", "--file-tokens", "90k"]
+    options = ["--shuffle", "3", "--dedup", "--shard-tokens", "90k"]
     arguments = ["mix", f"{texts}=3x", *options, "--workers", "2", "-q"]
     output = tmp_path / "stopped"
     command = start(*arguments, "-o", output)
@@ -68,7 +68,7 @@ def test_a_stopped_mix_goes_on(texts, whole, tmp_path, start, name, stop) -> Non
 
 
 def test_after_a_crash_of_the_machine_all_is_made_again(texts, whole, tmp_path, start) -> None:
-    output, options = tmp_path / "stopped", ["--shuffle", "3", "--dedup", "--file-tokens", "90k"]
+    output, options = tmp_path / "stopped", ["--shuffle", "3", "--dedup", "--shard-tokens", "90k"]
     command = start("mix", f"{texts}=3x", *options, "--workers", "2", "-q", "-o", output)
     request = output / ".mix" / "request.json"
     command.stop_when(lambda: any(request.parent.glob("done-part-*")), signal.SIGKILL)
@@ -84,7 +84,7 @@ def test_after_a_crash_of_the_machine_all_is_made_again(texts, whole, tmp_path, 
 
 
 def test_a_full_disk_is_said_in_a_line(texts, whole, tmp_path, start) -> None:
-    options = ["--shuffle", "3", "--dedup", "--file-tokens", "90k", "--workers", "2"]
+    options = ["--shuffle", "3", "--dedup", "--shard-tokens", "90k", "--workers", "2"]
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:

@@ -10,6 +10,7 @@ import pytest
 
 from tokmill.cli.main import COMMANDS, load_command
 from tokmill.errors import StateError, UnreadInputError, UsageError
+from tokmill.mixing.settings import MixSettings
 from tokmill.settings.load import build_config, config_from_arguments, file_values
 from tokmill.settings.names import (
     Setting,
@@ -21,8 +22,10 @@ from tokmill.settings.names import (
     not_default,
     output_settings,
     plain,
+    settings_of,
 )
 from tokmill.settings.schema import Config
+from tokmill.trainers.options import ExportOptions
 
 SETTINGS = list(every_setting())
 
@@ -175,3 +178,19 @@ def test_the_settings_of_a_run_that_are_not_the_defaults_build_the_same_section(
     assert found == {"model": {"name": "gpt2", "layers": 2}}
     assert build_config(found, where="x").model == config.model
     assert not_default({"model": ["forged"]}, ("model",)) == {"model": ["forged"]}
+
+
+def test_settings_of_one_help_text_have_one_name():
+    sections = {"mix": MixSettings, "export": ExportOptions}
+    others = [one for name, kind in sections.items() for one in settings_of(name, kind).values()]
+    names: dict[str, set[str]] = {}
+    for setting in (*SETTINGS, *others):
+        names.setdefault(setting.metadata["help"], set()).add(setting.keyword)
+    assert [several for several in names.values() if len(several) > 1] == []
+    assert {"shard_tokens"} in names.values()
+    assert {
+        setting.section for setting in (*SETTINGS, *others) if setting.name == "shard_tokens"
+    } == {
+        "mix",
+        "output",
+    }

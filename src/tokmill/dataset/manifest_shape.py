@@ -108,6 +108,7 @@ _MIX: dict[str, Any] = {
             "epochs": NUMBER,
         }
     ],
+    "val_fractions?": [NUMBER],
     **dict.fromkeys(("duplicates?", "overlap?"), COUNT),
 }
 _MIX["inputs"] = [
@@ -189,7 +190,7 @@ _SHAPE = {
 _NEEDED = {
     "tokenizer": ("path", "pattern", "control_tokens_in_text"),
     "input": ("paths",),
-    "output": ("dir", "val_fraction", "packing"),
+    "output": ("dir", "shard_tokens", "val_fraction", "packing"),
     "sft": ("weights", "too_long", "packing", "packed_rows"),
 }
 """Settings without which a manifest is not read, by section; only chats have `sft`."""

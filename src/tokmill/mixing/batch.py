@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from tokmill.dataset.layout import ORIGIN
+from tokmill.dataset.layout import ORIGIN, SIDECARS
 from tokmill.dataset.origins import origin_numbers, read_numbers, slices_of
+from tokmill.dataset.part_writer import EncodedDocuments
 from tokmill.dataset.reader import open_shard
 from tokmill.dataset.sidecars import METADATA, read_metadata
 from tokmill.errors import VerifyError
@@ -79,7 +80,18 @@ def _metadata(inputs: Inputs, chunk: Chunk) -> dict[str, pa.Array]:
     return {f"{METADATA} {name}": field for name, field in fields.items()}
 
 
-def metadata(batch: pa.RecordBatch, keep: Sequence[str]) -> pa.RecordBatch:
+def documents_of(batch: pa.RecordBatch, inputs: Inputs) -> EncodedDocuments:
+    """Return the documents of a batch, with their sidecars; only origins are copied."""
+    of_tokens = {ending: values(batch, SIDECARS[ending], ending) for ending in inputs.sidecars}
+    origins = np.stack([column(batch, "record"), column(batch, "byte")], axis=1)
+    of_documents: dict[str, Any] = {ORIGIN: origins}
+    if inputs.keep:
+        of_documents[METADATA] = _kept_fields(batch, inputs.keep)
+    tokens, offsets = values(batch, inputs.dtype), bounds(batch, inputs.dtype)
+    return EncodedDocuments(tokens, offsets, of_tokens, of_documents)
+
+
+def _kept_fields(batch: pa.RecordBatch, keep: Sequence[str]) -> pa.RecordBatch:
     """Return the kept fields of documents, with their own names."""
     columns = [batch.column(f"{METADATA} {name}") for name in keep]
     return pa.RecordBatch.from_arrays(columns, names=list(keep))

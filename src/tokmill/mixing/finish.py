@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -33,21 +33,17 @@ _ENGINE = "mix"
 _NOT_TAKEN = "not in the share"
 """Why a document is left out that no filter has refused."""
 
-_BINS = 64
-"""Of the histogram of lengths."""
-
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a mix has of each source, and by length; n: the sources of all inputs.
+    """What a mix has of each source; n: the sources of all inputs.
 
     `by_row`: (4, n) int64, documents, tokens, trained tokens and repeats. `left_out`: (n, 6)
-    int64, documents by the reason why they are left out. `histogram`: documents by length.
+    int64, documents by the reason why they are left out.
     """
 
     by_row: npt.NDArray[np.int64]
     left_out: npt.NDArray[np.int64]
-    histogram: list[int]
 
 
 def count(job: Job) -> Written:
@@ -55,7 +51,6 @@ def count(job: Job) -> Written:
     inputs, selection = job.inputs, job.selection()
     by_row = np.zeros((4, len(inputs.rows)), np.int64)
     left_out = np.zeros((len(inputs.rows), 1 + max(LEFT_OUT)), np.int64)
-    histogram = np.zeros(_BINS, np.int64)
     for chunk in job.chunks:
         times, lengths = selection.times(chunk), selection.lengths(chunk)
         rows = rows_of(inputs, chunk)
@@ -66,8 +61,7 @@ def count(job: Job) -> Written:
             np.add.at(of_row, rows, amount)
         if selection.reasons is not None:
             np.add.at(left_out, (rows, selection.reasons[chunk.numbers]), 1)
-        np.add.at(histogram, np.frexp(lengths.astype(np.float64))[1] - 1, times)
-    return Written(by_row, left_out, np.trim_zeros(histogram, "b").tolist())
+    return Written(by_row, left_out)
 
 
 def _source_rows(job: Job, written: Written | None) -> list[dict[str, Any]]:
@@ -121,6 +115,7 @@ def write_manifest(
     job: Job,
     files: Sequence[FileEntry],
     shards: Sequence[Mapping[str, Any]],
+    length_histogram: Sequence[int],
     written: Written | None,
     mix: Mapping[str, Any],
     run: Mapping[str, Any],
@@ -153,7 +148,7 @@ def write_manifest(
         "engine": _engine(job.inputs),
         "dtype": job.inputs.dtype.name,
         "totals": {**totals.as_json(), **summed},
-        "length_histogram": written.histogram if written else _histogram(job.inputs),
+        "length_histogram": list(length_histogram),
         "mix": dict(mix),
         "sources": rows,
         "shards": list(shards),
@@ -162,7 +157,7 @@ def write_manifest(
     }
     manifest["totals"].pop("noticed", None)
     if "sft" in config:
-        add_packs(job.place, manifest, job.algorithm, lambda: None)
+        add_packs(job.place, manifest, job.output.checksum, lambda: None)
     manifest["sha256"] = manifest_sha256(manifest)
     if not job.place.create(MANIFEST, json_chunks(manifest)):
         raise StateError(f"{job.place.where}/{MANIFEST}: another program has just written it")
@@ -170,13 +165,14 @@ def write_manifest(
 
 
 def _config(job: Job) -> dict[str, Any]:
-    """Return the settings of the first input, with inputs, output and packing of the mix."""
+    """Return the settings of the first input, with inputs, output and rows of the mix.
+
+    Documents are not packed: `tokmill pack` is what packs them.
+    """
     config: dict[str, Any] = {**job.inputs.manifest["config"]}
-    output = {"dir": job.place.where, "dtype": job.inputs.dtype.name}
-    config["output"] = {**config["output"], **output}
+    config["output"] = asdict(job.output)
     config["input"] = {**config["input"], "paths": [d.place for d in job.inputs.datasets]}
     if "sft" not in config:
-        config["output"]["packing"] = 0  # `tokmill pack` is what packs documents
         return config
     inputs = job.inputs
     rule = {"packing": inputs.packing, "packed_rows": inputs.has_packed_rows}
@@ -191,7 +187,7 @@ def _mask(inputs: Inputs) -> dict[str, Any]:
     return {**masks[0], "template": templates, "cut": sum(mask["cut"] for mask in masks)}
 
 
-def _histogram(inputs: Inputs) -> list[int]:
+def linked_histogram(inputs: Inputs) -> list[int]:
     """Return the documents of all inputs by length."""
     pairs = zip_longest(*(d.manifest["length_histogram"] for d in inputs.datasets), fillvalue=0)
     return [sum(pair) for pair in pairs]

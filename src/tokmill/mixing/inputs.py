@@ -78,6 +78,18 @@ class Input:
         return sum(entry["tokens"] for entry in self.entries(split))
 
     @property
+    def output(self) -> Mapping[str, Any]:
+        """Return the settings by which it was written."""
+        settings: Mapping[str, Any] = self.manifest["config"]["output"]
+        return settings
+
+    @property
+    def val_fractions(self) -> Sequence[float]:
+        """Return the fractions of all runs behind it that divided documents into splits."""
+        own: Sequence[float] = self.manifest.get("mix", {}).get("val_fractions", ())
+        return own or [self.output["val_fraction"]]
+
+    @property
     def n_parts(self) -> int:
         """Return the number above that of every part that has a file."""
         names = (DATASET_FILE.fullmatch(file["name"]) for file in self.manifest["files"])
@@ -190,6 +202,11 @@ class Inputs:
     def has_packed_rows(self) -> bool:
         """Return whether packed rows of chats are written."""
         return bool(self.packing) and bool(self.manifest["config"]["sft"]["packed_rows"])
+
+    @property
+    def val_fractions(self) -> list[float]:
+        """Return the different fractions of all datasets that divided documents into splits."""
+        return sorted({one for dataset in self.datasets for one in dataset.val_fractions})
 
     @cached_property
     def n_tokens(self) -> int:
@@ -409,10 +426,8 @@ def overlaps(inputs: Inputs) -> bool:
 
     A hash of the text decides, so datasets with one `val_fraction` never disagree.
     """
-    fractions = {
-        dataset.manifest["config"]["output"]["val_fraction"] for dataset in inputs.datasets
-    }
-    return len(fractions) > 1 and any(dataset.n_documents("val") for dataset in inputs.datasets)
+    has_val = any(dataset.n_documents("val") for dataset in inputs.datasets)
+    return len(inputs.val_fractions) > 1 and has_val
 
 
 def warn_of_rules(inputs: Inputs, warn: Callable[[str], None]) -> None:

@@ -53,7 +53,7 @@ from tokmill.mixing.batch import bounds, read_chunk
 from tokmill.mixing.checks import InputFiles
 from tokmill.mixing.drop_list import keep_drop_lists, write_drop_lists
 from tokmill.mixing.duplicates import BUCKET_DOCUMENTS, hashes_of, make_marks, open_marks
-from tokmill.mixing.finish import count, write_manifest
+from tokmill.mixing.finish import count, linked_histogram, write_manifest
 from tokmill.mixing.inputs import described, open_inputs, overlaps, warn_of_copies, warn_of_rules
 from tokmill.mixing.output import amounts_of, parts_of, pieces_of, runs_of
 from tokmill.mixing.selection import Selection, choose, everything
@@ -116,7 +116,8 @@ def mix(settings: MixSettings, watcher: Watcher, *, overwrite: bool = False) -> 
             complete = _prepare(place, fingerprint, n_parts, overwrite=overwrite)
             if complete is not None:
                 return complete
-            job = Job(place, Temporary(place.local), inputs, settings)
+            linked = is_linked(settings, inputs)
+            job = Job(place, Temporary(place.local), inputs, settings, is_linked=linked)
             keep_drop_lists(Path(folder), job.temporary)
             watcher.noted(described(inputs))
             warn_of_rules(inputs, watcher.warned)
@@ -250,21 +251,22 @@ def _make(job: Job, watcher: Watcher, fingerprint: str) -> dict[str, Any]:
     settings, inputs, place = job.settings, job.inputs, job.place
     place.make_folders()
     remove_leftovers(place)
-    linked = is_linked(settings, inputs)
     # Before the inputs are watched: a new link changes the time of its file's last change.
-    files, shards = _link_shards(inputs, place) if linked else ([], [])
+    files, shards = _link_shards(inputs, place) if job.is_linked else ([], [])
     files += _link_rejects(inputs, place)
-    checks = _begin(job, watcher, linked=linked)
+    checks = _begin(job, watcher)
     found = _look(job, watcher, checks)
     job.taken = everything(inputs)
-    if not linked:
+    if not job.is_linked:
         job.taken = choose(inputs, settings, job.chunks, job.selection(), watcher.warned)
     job.pieces = pieces_of(job.chunks, job.selection())
     if job.has_hashes and settings.dedup != DROP:
         found = _mark(job, watcher)
-    written = None
-    if not linked:
-        entries, written = _write(job, watcher, checks, fingerprint), count(job)
+    if job.is_linked:
+        written, length_histogram = None, linked_histogram(inputs)
+    else:
+        entries, length_histogram = _write(job, watcher, checks, fingerprint)
+        written = count(job)
         files += [file for entry in entries for file in entry.files]
         shards = [entry.as_row() for entry in entries]
     if not shards:
@@ -279,23 +281,24 @@ def _make(job: Job, watcher: Watcher, fingerprint: str) -> dict[str, Any]:
         "peak_memory_bytes": watcher.peak_memory_bytes(),
         "resumed_parts": 0,
     }
-    manifest = write_manifest(job, files, shards, written, _entry(job, fingerprint, found), run)
+    mix_entry = _entry(job, fingerprint, found)
+    manifest = write_manifest(job, files, shards, length_histogram, written, mix_entry, run)
     _remove_temporary(place)
     return manifest
 
 
-def _begin(job: Job, watcher: Watcher, *, linked: bool) -> InputFiles:
+def _begin(job: Job, watcher: Watcher) -> InputFiles:
     """Say how much is read, and check what says where; return the files of the inputs."""
     settings, inputs = job.settings, job.inputs
     is_on_disk = job.place.mapped is not None
     job.has_hashes = bool(settings.dedup) or (is_on_disk and overlaps(inputs))
     job.has_reasons = job.has_hashes or settings.has_filters
-    n_passes = job.has_reasons + (0 if linked else 1 + settings.is_shuffled)
+    n_passes = job.has_reasons + (0 if job.is_linked else 1 + settings.is_shuffled)
     watcher.begin(inputs.n_tokens * n_passes * inputs.dtype.itemsize)
     checks = InputFiles(inputs, settings)
     checks.watch(job.temporary)
-    checks.check_linked(has_shards=linked)
-    if linked:
+    checks.check_linked(has_shards=job.is_linked)
+    if job.is_linked:
         checks.check_packed()
     if n_passes:
         checks.check_first()
@@ -446,12 +449,14 @@ def _taken(place: Place, dataset: Input, file: Mapping[str, Any], name: str) -> 
     return replace(entry, name=name)
 
 
-def _write(job: Job, watcher: Watcher, checks: InputFiles, fingerprint: str) -> list[ShardEntry]:
-    """Write all parts, and return their shards."""
+def _write(
+    job: Job, watcher: Watcher, checks: InputFiles, fingerprint: str
+) -> tuple[list[ShardEntry], list[int]]:
+    """Write all parts, and return their shards, and their documents by length."""
     is_shuffled = job.settings.is_shuffled
     if is_shuffled:
         job.runs = runs_of(job.pieces, job.inputs.chunk_tokens)
-    job.parts = parts_of(job.pieces, job.shard_tokens, is_shuffled=is_shuffled)
+    job.parts = parts_of(job.pieces, job.output.shard_tokens, is_shuffled=is_shuffled)
     n_parts = sum(dataset.n_parts for dataset in job.inputs.datasets)
     _request(job.place, fingerprint, max(n_parts, len(job.parts)))
     chunks_of_runs, chunks_of_parts = (
@@ -460,12 +465,13 @@ def _write(job: Job, watcher: Watcher, checks: InputFiles, fingerprint: str) -> 
     )
     _do_checked(job, watcher, "run", chunks_of_runs, checks)
     parts = _do_checked(job, watcher, "part", chunks_of_parts, checks)
-    entries = [ShardEntry.from_json(shard) for part in parts for shard in part]
+    entries = [ShardEntry.from_json(shard) for part in parts for shard in part["shards"]]
     for file in (file for entry in entries for file in entry.files):
         if job.place.differs(file):
             name = f"{job.place.where}/{file.name}"
             raise StateError(f"{name}: was removed or cut: --overwrite makes the mix again")
-    return entries
+    by_length = np.array([part["length_histogram"] for part in parts], np.int64).sum(axis=0)
+    return entries, np.trim_zeros(by_length, "b").tolist()
 
 
 def _marks_of(job: Job, splits: Iterable[str]) -> Iterator[npt.NDArray[np.uint8]]:
@@ -488,7 +494,7 @@ def _keep_tokenizer(job: Job) -> list[FileEntry]:
         if packed:
             job.place.remove(KEPT_TOKENIZER)
             job.place.create(KEPT_TOKENIZER, [packed])
-            return [digest_of_chunks([packed], job.algorithm).entry(KEPT_TOKENIZER)]
+            return [digest_of_chunks([packed], job.output.checksum).entry(KEPT_TOKENIZER)]
     return []
 
 
@@ -500,7 +506,7 @@ def _write_marks(job: Job) -> list[FileEntry]:
             name = duplicates_name(split)
             job.place.remove(name)
             chunks = (marks.data for marks in _marks_of(job, [split]))
-            files.append(write_hashed_chunks(local, name, chunks, job.algorithm))
+            files.append(write_hashed_chunks(local, name, chunks, job.output.checksum))
     return files
 
 
@@ -520,6 +526,7 @@ def _entry(job: Job, fingerprint: str, found: Mapping[str, int]) -> dict[str, An
             for dataset in job.inputs.datasets
         ],
         "sources": [of_source.as_json() for of_source in job.taken],
+        "val_fractions": job.inputs.val_fractions,
         **found,
     }
 
@@ -527,7 +534,7 @@ def _entry(job: Job, fingerprint: str, found: Mapping[str, int]) -> dict[str, An
 def is_linked(settings: MixSettings, inputs: Inputs) -> bool:
     """Return whether all shards stay as they are."""
     is_whole = all(r.epochs == 1 and not r.source for r in inputs.requests)
-    changes = settings.is_shuffled or settings.has_filters or settings.file_tokens
+    changes = settings.is_shuffled or settings.has_filters or settings.shard_tokens
     is_widened = any(d.manifest["dtype"] != inputs.dtype.name for d in inputs.datasets)
     has_others = any(dataset.keep != inputs.keep for dataset in inputs.datasets)
     is_same = not (changes or is_widened or has_others)

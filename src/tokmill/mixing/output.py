@@ -1,4 +1,4 @@
-"""The pieces of a mix and the parts of its output, and the shards of a part.
+"""The pieces of a mix, and the parts of its output.
 
 Without a shuffle a part is some pieces, in order. A shuffle is an external sort: each piece is
 written as a run, its documents sorted by their places in the order, which the loader's bijection
@@ -9,30 +9,22 @@ bytes depend on none of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
-from tokmill.dataset.layout import ORIGIN, SIDECARS, SPLITS, shard_stem
-from tokmill.dataset.sidecars import METADATA
-from tokmill.dataset.writer import ShardWriter
-from tokmill.mixing.batch import bounds, column, metadata, values
+from tokmill.dataset.layout import SPLITS
 
 if TYPE_CHECKING:
-    from tokmill.dataset.writer import ShardEntry
-    from tokmill.mixing.inputs import Chunk, Inputs
+    from collections.abc import Iterator, Sequence
+
+    from tokmill.mixing.inputs import Chunk
     from tokmill.mixing.selection import Selection
 
 _FILLED = 0.98
 """Part of a full shard that a part of a shuffle has on average: few of them need a second shard."""
-
-_MOST_AT_ONCE = 4 << 20
-"""Tokens that a shard gets at once: some of these wait for its writing thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,59 +125,3 @@ def ranges_of(part: OutputPart, pieces: Sequence[Piece], n_tokens: int) -> Itera
     step = max(1, documents * n_tokens // max(1, tokens))
     for start in range(part.start, part.stop, step):
         yield range(start, min(start + step, part.stop))
-
-
-class Shards:
-    """Writes the documents of a part, in shards of at most `shard_tokens` or one document."""
-
-    def __init__(
-        self, directory: Path, part: OutputPart, inputs: Inputs, shard_tokens: int, algorithm: str
-    ) -> None:
-        self._directory, self._part, self._algorithm = directory, part, algorithm
-        self._dtype, self._sidecars, self._keep = inputs.dtype, inputs.sidecars, inputs.keep
-        self._shard_tokens = shard_tokens
-        self._shard: ShardWriter | None = None
-        self._entries: list[ShardEntry] = []
-
-    def append(self, batch: pa.RecordBatch) -> None:
-        """Write documents; raises `StorageError`."""
-        ends = bounds(batch, self._dtype)
-        start = 0
-        while start < len(batch):
-            shard = self._shard or self._open()
-            room = min(self._shard_tokens - shard.n_tokens, _MOST_AT_ONCE)
-            stop = int(np.searchsorted(ends, ends[start] + room, "right")) - 1
-            if stop == start and shard.n_documents and room < _MOST_AT_ONCE:
-                self.finish()
-                continue
-            stop = max(stop, start + 1)
-            own = batch.slice(start, stop - start)
-            beside: dict[str, Any] = {
-                ending: values(own, SIDECARS[ending], ending) for ending in self._sidecars
-            }
-            beside[ORIGIN] = np.stack([column(own, "record"), column(own, "byte")], axis=1)
-            if self._keep:
-                beside[METADATA] = metadata(own, self._keep)
-            lengths = np.diff(ends[start : stop + 1])
-            shard.append(values(own, self._dtype), lengths, beside)
-            start = stop
-
-    def _open(self) -> ShardWriter:
-        stem = shard_stem(self._part.split, self._part.number, len(self._entries))
-        endings = (*self._sidecars, ORIGIN, *([METADATA] if self._keep else ()))
-        self._shard = ShardWriter(
-            self._directory, self._part.split, stem, self._dtype, endings, algorithm=self._algorithm
-        )
-        return self._shard
-
-    def finish(self) -> list[ShardEntry]:
-        """Commit the open shard, and return all."""
-        if self._shard is not None:
-            self._entries.append(self._shard.commit())
-            self._shard = None
-        return self._entries
-
-    def discard(self) -> None:
-        """Remove what is not committed."""
-        if self._shard is not None:
-            self._shard.discard()

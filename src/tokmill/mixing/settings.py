@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.errors import UsageError
-from tokmill.settings.declare import PATH, dataset_setting, runtime_setting
+from tokmill.settings.declare import (
+    PATH,
+    dataset_setting,
+    runtime_setting,
+    shard_tokens_setting,
+)
 from tokmill.settings.load import checked_values, read_toml
 from tokmill.settings.names import settings_of
 from tokmill.settings.toml_paths import from_folder
@@ -73,9 +78,7 @@ class MixSettings:
         "lengths and origins of a batch.",
         metavar="FUNCTION",
     )
-    file_tokens: int = dataset_setting(
-        0, "Maximum number of tokens in a shard; 0: 1 GiB of tokens.", unit="count", minimum=0
-    )
+    shard_tokens: int = shard_tokens_setting()
     dtype: str = dataset_setting(
         "", "uint32: also accept datasets of uint16, and widen their ids.", choices=("", "uint32")
     )

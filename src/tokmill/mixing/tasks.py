@@ -19,9 +19,17 @@ import pyarrow as pa
 from tokmill.children import Child, ChildEndedError, Parent, share_out
 from tokmill.dataset.checked import CheckedFiles
 from tokmill.dataset.layout import SHARD_BYTES
+from tokmill.dataset.part_writer import PartWriter
 from tokmill.errors import TokmillError, WorkerError
 from tokmill.loader.order import shuffled
-from tokmill.mixing.batch import bounds, read_chunk, read_run, sorted_by_place, write_run
+from tokmill.mixing.batch import (
+    bounds,
+    documents_of,
+    read_chunk,
+    read_run,
+    sorted_by_place,
+    write_run,
+)
 from tokmill.mixing.checks import CHECK
 from tokmill.mixing.duplicates import (
     find_equal,
@@ -30,12 +38,12 @@ from tokmill.mixing.duplicates import (
     places_name,
     write_places,
 )
-from tokmill.mixing.output import Shards, amounts_of, ranges_of
+from tokmill.mixing.output import amounts_of, ranges_of
 from tokmill.mixing.selection import Selection
 from tokmill.mixing.settings import MixSettings
 from tokmill.mixing.survey import DUPLICATE, Survey, open_reasons, survey_batch
 from tokmill.mixing.temporary import Temporary
-from tokmill.settings.schema import BLAKE3
+from tokmill.settings.schema import BLAKE3, OutputSettings
 from tokmill.storage import storage_errors
 
 if TYPE_CHECKING:
@@ -62,6 +70,7 @@ class Job:
     Attributes:
         place: of the output.
         temporary: what tasks write for each other.
+        is_linked: whether all shards stay as they are.
         has_reasons: whether documents are looked at.
         has_hashes: whether their hashes are compared, in `n_buckets` tasks.
         files: of the inputs, which tasks sum.
@@ -75,6 +84,7 @@ class Job:
     temporary: Temporary
     inputs: Inputs
     settings: MixSettings
+    is_linked: bool = False
     chunks: Sequence[Chunk] = ()
     files: Sequence[InputFile] = ()
     has_reasons: bool = False
@@ -86,14 +96,20 @@ class Job:
     parts: Sequence[OutputPart] = ()
 
     @property
-    def shard_tokens(self) -> int:
-        """Return the most tokens of a shard."""
-        return self.settings.file_tokens or SHARD_BYTES // self.inputs.dtype.itemsize
-
-    @property
-    def algorithm(self) -> str:
-        """Return the algorithm of the checksums."""
-        return str(self.inputs.manifest["config"]["output"].get("checksum", BLAKE3))
+    def output(self) -> OutputSettings:
+        """Return where and how the mix is written, for its shards and its manifest."""
+        inputs = self.inputs
+        limit = self.settings.shard_tokens or SHARD_BYTES // inputs.dtype.itemsize
+        if self.is_linked:  # a linked shard is as long as its input allowed
+            limit = max(dataset.output["shard_tokens"] for dataset in inputs.datasets)
+        fractions = inputs.val_fractions
+        return OutputSettings(
+            dir=self.place.where,
+            dtype=inputs.dtype.name,
+            shard_tokens=limit,
+            val_fraction=fractions[0] if len(fractions) == 1 else 0.0,
+            checksum=inputs.datasets[0].output.get("checksum", BLAKE3),
+        )
 
     def places(self, first: int, n: int, n_all: int) -> npt.NDArray[np.int64]:
         """Return where `n` documents from the one numbered `first` on stand in their split."""
@@ -233,17 +249,19 @@ class Worker:
     def _write(self, number: int) -> tuple[int, Any]:
         """Write a part of the output."""
         job, part = self._job, self._job.parts[number]
-        shards = Shards(job.place.local, part, job.inputs, job.shard_tokens, job.algorithm)
-        n_tokens = 0
+        writer = PartWriter(job.place, part.number, "", job.output)
         try:
             for batch in self._batches(part):
-                shards.append(batch)
-                n_tokens += int(np.ptp(bounds(batch, job.inputs.dtype)))
-            entries = [entry.as_json() for entry in shards.finish()]
+                writer.append(part.split, documents_of(batch, job.inputs))
+            writer.end()
         except BaseException:
-            shards.discard()
+            writer.close()
             raise
-        return n_tokens, entries
+        n_tokens = sum(shard.n_tokens for shard in writer.shards)
+        return n_tokens, {
+            "shards": [shard.as_json() for shard in writer.shards],
+            "length_histogram": writer.length_histogram.tolist(),
+        }
 
     def _batches(self, part: OutputPart) -> Iterator[pa.RecordBatch]:
         """Yield the documents of a part."""

@@ -515,7 +515,7 @@ class MixArguments(TypedDict, total=False):
     where: str
     """Keep the documents for which a function is true, package.module:function; it gets ids,
     lengths and origins of a batch."""
-    file_tokens: Amount
+    shard_tokens: Amount
     """Maximum number of tokens in a shard; 0: 1 GiB of tokens. K, M, B, T: 10^3, 10^6, 10^9,
     10^12."""
     dtype: str

@@ -71,6 +71,13 @@ def runtime_setting(default: Any, text: str, **metadata: Any) -> Any:
     return _setting(default, text, affects_output=False, **metadata)
 
 
+def shard_tokens_setting() -> Any:
+    """Declare the limit of a shard: one setting of runs and of mixes."""
+    return dataset_setting(
+        0, "Maximum number of tokens in a shard; 0: 1 GiB of tokens.", minimum=0, unit="count"
+    )
+
+
 def _setting(default: Any, text: str, **metadata: Any) -> Any:
     text += UNITS[metadata["unit"]].help if "unit" in metadata else ""
     return field(default=default, metadata={"help": text, **metadata})

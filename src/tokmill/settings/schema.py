@@ -13,7 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import UsageError
-from tokmill.settings.declare import NAME_OR_PATH, PATH, dataset_setting, runtime_setting
+from tokmill.settings.declare import (
+    NAME_OR_PATH,
+    PATH,
+    dataset_setting,
+    runtime_setting,
+    shard_tokens_setting,
+)
 from tokmill.settings.sft import SftSettings
 from tokmill.settings.training import InferenceSettings, ModelSettings, TrainingSettings
 from tokmill.tables import ENGINES, FORMATS, RENDERERS
@@ -291,9 +297,7 @@ class OutputSettings:
         minimum=0,
         unit="bytes",
     )
-    shard_tokens: int = dataset_setting(
-        0, "Maximum number of tokens in a shard; 0: 1 GiB of tokens.", minimum=0, unit="count"
-    )
+    shard_tokens: int = shard_tokens_setting()
     val_fraction: float = dataset_setting(
         0.0, "Fraction of documents for validation shards; 0: none.", minimum=0.0, maximum=1.0
     )
