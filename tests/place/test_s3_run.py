@@ -195,7 +195,7 @@ def test_two_runs_of_one_plan_do_the_work_twice_and_write_the_same(
 
     monkeypatch.setattr(RUN_PARTS, execute)
     with (
-        pytest.raises(StateError, match=r"manifest.json: another run has just written it"),
+        pytest.raises(StateError, match=r"manifest.json: another process has just written it"),
     ):
         run(make_config(dir=url), listener)
     run(make_config(dir=url), listener)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tokmill.dataset.checksum import Digest, json_chunks, manifest_sha256
 from tokmill.dataset.contents import remove_leftovers
-from tokmill.dataset.layout import FORMAT_VERSION, MANIFEST, PARTS, PLAN, REJECTS, part_name
+from tokmill.dataset.finish import Statement, plan_entry, write_manifest
+from tokmill.dataset.layout import MANIFEST, PARTS, REJECTS, part_name
 from tokmill.dataset.part_record import Sums
 from tokmill.dataset.plan_file import OwnedNames
 from tokmill.dataset.rules import rules_of_kind
@@ -39,7 +39,6 @@ from tokmill.settings.names import plain
 from tokmill.timing import LIBRARIES, StageSeconds
 from tokmill.tokenizer.tokenizer import PROBE_TEXT, tokenizer_entry
 from tokmill.urls import shown
-from tokmill.version import __version__
 from tokmill.words import plural
 
 if TYPE_CHECKING:
@@ -297,42 +296,29 @@ def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:
         mask = {"mask": {**describe_mask(spec, reference), "cut": cut}}
     output = replace(config.output, dir=shown(config.output.dir))  # a URL may hold a password
     unread = sum_unread(sources)  # the places of breaks are in the rows of their files
-    plan_sum = Digest(config.output.checksum)
-    for chunk in place.chunks(PLAN):
-        plan_sum.update(chunk)
-    manifest: dict[str, Any] = {
-        "format_version": FORMAT_VERSION,
-        "tokmill_version": __version__,
-        "kind": spec.kind,
-        "rules": rules_of_kind(spec.kind),
-        "config": plain(replace(config, output=output)),
-        "tokenizer": tokenizer_entry(spec.tokenizer, probe.ids.tolist()),
+    own = {
         **mask,
         **({"fields_read": sorted(used[0])} if used[0] and not readings else {}),
         **({"readings": readings} if readings else {}),
         **({"keep": list(config.input.keep)} if config.input.keep else {}),
-        "engine": spec.engine.as_json(),
         **spec.outside(),
-        "dtype": config.output.dtype,
-        "totals": {**sums.totals.as_json(), **({"unread": unread} if unread else {})},
-        "length_histogram": sums.length_histogram(),
         **({"noticed": sums.noticed} if sums.noticed else {}),
-        "sources": sources,
-        "shards": sums.shards,
-        "files": [plan_sum.entry(PLAN).as_json(), *sums.files],
-        "run": dict(usage),
     }
-    if config.output.packing if config.sft is None else config.sft.packing:
-        from tokmill.dataset.packs import add_packs  # few runs pack
-
-        add_packs(place, manifest, config.output.checksum, run.check)
-    manifest["sha256"] = manifest_sha256(manifest)
-    run.check()  # packing may have taken long
-    if not place.create(MANIFEST, json_chunks(manifest)):
-        raise StateError(
-            f"{place.where}/{MANIFEST}: another run has just written it: run the same command again"
-        )
-    return manifest
+    statement = Statement(
+        kind=spec.kind,
+        rules=rules_of_kind(spec.kind),
+        config=plain(replace(config, output=output)),
+        tokenizer=tokenizer_entry(spec.tokenizer, probe.ids.tolist()),
+        engine=spec.engine.as_json(),
+        totals={**sums.totals.as_json(), **({"unread": unread} if unread else {})},
+        length_histogram=sums.length_histogram(),
+        sources=sources,
+        shards=sums.shards,
+        files=[plan_entry(place, config.output.checksum).as_json(), *sums.files],
+        run=usage,
+        own=own,
+    )
+    return write_manifest(place, statement, run.check)
 
 
 def _readings(

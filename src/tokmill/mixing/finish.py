@@ -1,4 +1,4 @@
-"""The counts and the manifest of a mix."""
+"""The counts of a mix, and what its manifest states."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.checksum import json_chunks, manifest_sha256
 from tokmill.dataset.counts import Counts
-from tokmill.dataset.layout import FORMAT_VERSION, MANIFEST
-from tokmill.dataset.packs import add_packs
+from tokmill.dataset.finish import Statement
 from tokmill.dataset.rules import joined_rules
-from tokmill.errors import StateError
 from tokmill.mixing.batch import read_chunk, rows_of, trained
 from tokmill.mixing.survey import LEFT_OUT
 from tokmill.version import __version__
@@ -111,7 +108,7 @@ def _engine(inputs: Inputs) -> dict[str, Any]:
     }
 
 
-def write_manifest(
+def statement_of(
     job: Job,
     files: Sequence[FileEntry],
     shards: Sequence[Mapping[str, Any]],
@@ -119,49 +116,45 @@ def write_manifest(
     written: Written | None,
     mix: Mapping[str, Any],
     run: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Write the manifest, last of all files, and return it.
+) -> Statement:
+    """Return what the manifest states.
 
     `mix`: what was asked and got. `written`: None if all documents of all inputs are.
     """
-    first = job.inputs.manifest
-    rows = _source_rows(job, written)
+    inputs, rows = job.inputs, _source_rows(job, written)
+    own: dict[str, Any] = {"mix": mix}
+    if "mask" in inputs.manifest:
+        own["mask"] = _mask(inputs)
+    if inputs.keep:
+        own["keep"] = list(inputs.keep)
+    return Statement(
+        kind=inputs.kind,
+        rules=joined_rules(inputs.rules),
+        config=_config(job),
+        tokenizer=inputs.manifest["tokenizer"],
+        engine=_engine(inputs),
+        totals=_totals(inputs, rows),
+        length_histogram=length_histogram,
+        sources=rows,
+        shards=shards,
+        files=[entry.as_json() for entry in files],
+        run=run,
+        own=own,
+    )
+
+
+def _totals(inputs: Inputs, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the sums of the sources, and of the breaks of all inputs."""
     totals = Counts()
     for row in rows:
         totals.add(Counts.from_json(row))
-    unread = [
-        d.manifest["totals"]["unread"]
-        for d in job.inputs.datasets
-        if "unread" in d.manifest["totals"]
-    ]
-    summed = {"unread": {key: sum(u[key] for u in unread) for key in unread[0]}} if unread else {}
-    config = _config(job)
-    manifest: dict[str, Any] = {
-        "format_version": FORMAT_VERSION,
-        "tokmill_version": __version__,
-        "kind": job.inputs.kind,
-        "rules": joined_rules(job.inputs.rules),
-        "config": config,
-        "tokenizer": first["tokenizer"],
-        **({"mask": _mask(job.inputs)} if "mask" in first else {}),
-        **({"keep": list(job.inputs.keep)} if job.inputs.keep else {}),
-        "engine": _engine(job.inputs),
-        "dtype": job.inputs.dtype.name,
-        "totals": {**totals.as_json(), **summed},
-        "length_histogram": list(length_histogram),
-        "mix": dict(mix),
-        "sources": rows,
-        "shards": list(shards),
-        "files": [entry.as_json() for entry in files],
-        "run": dict(run),
-    }
-    manifest["totals"].pop("noticed", None)
-    if "sft" in config:
-        add_packs(job.place, manifest, job.output.checksum, lambda: None)
-    manifest["sha256"] = manifest_sha256(manifest)
-    if not job.place.create(MANIFEST, json_chunks(manifest)):
-        raise StateError(f"{job.place.where}/{MANIFEST}: another program has just written it")
-    return manifest
+    sums = totals.as_json()
+    sums.pop("noticed", None)
+    totals_of_inputs = [dataset.manifest["totals"] for dataset in inputs.datasets]
+    unread = [one["unread"] for one in totals_of_inputs if "unread" in one]
+    if unread:
+        sums["unread"] = {key: sum(one[key] for one in unread) for key in unread[0]}
+    return sums
 
 
 def _config(job: Job) -> dict[str, Any]:

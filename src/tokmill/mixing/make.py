@@ -32,6 +32,7 @@ from tokmill.dataset.contents import (
     remove_contents,
     remove_leftovers,
 )
+from tokmill.dataset.finish import usage, write_manifest
 from tokmill.dataset.layout import (
     KEPT_TOKENIZER,
     MANIFEST,
@@ -53,7 +54,7 @@ from tokmill.mixing.batch import bounds, read_chunk
 from tokmill.mixing.checks import InputFiles
 from tokmill.mixing.drop_list import keep_drop_lists, write_drop_lists
 from tokmill.mixing.duplicates import BUCKET_DOCUMENTS, hashes_of, make_marks, open_marks
-from tokmill.mixing.finish import count, linked_histogram, write_manifest
+from tokmill.mixing.finish import count, linked_histogram, statement_of
 from tokmill.mixing.inputs import described, open_inputs, overlaps, warn_of_copies, warn_of_rules
 from tokmill.mixing.output import amounts_of, parts_of, pieces_of, runs_of
 from tokmill.mixing.selection import Selection, choose, everything
@@ -275,14 +276,10 @@ def _make(job: Job, watcher: Watcher, fingerprint: str) -> dict[str, Any]:
         files += _write_marks(job)
     files += _keep_tokenizer(job)
     checks.finish()
-    run = {
-        "wall_s": round(time.perf_counter() - started_s, 3),
-        "text_bytes_per_s": 0,
-        "peak_memory_bytes": watcher.peak_memory_bytes(),
-        "resumed_parts": 0,
-    }
+    run = usage(time.perf_counter() - started_s, watcher.peak_memory_bytes())
     mix_entry = _entry(job, fingerprint, found)
-    manifest = write_manifest(job, files, shards, length_histogram, written, mix_entry, run)
+    statement = statement_of(job, files, shards, length_histogram, written, mix_entry, run)
+    manifest = write_manifest(place, statement)
     _remove_temporary(place)
     return manifest
 

@@ -17,16 +17,13 @@ import pyarrow as pa
 from tokmill.dataset.checked import CheckedFiles
 from tokmill.dataset.checksum import (
     canonical_json,
-    digest_of,
     json_chunks,
-    manifest_sha256,
     sha256_hex,
 )
+from tokmill.dataset.finish import Statement, plan_entry, usage, write_manifest
 from tokmill.dataset.layout import (
     EXPORT_RECORD,
-    FOLDERS,
     FORMAT_VERSION,
-    MANIFEST,
     PLAN,
     SHARD_BYTES,
     SPLITS,
@@ -43,7 +40,7 @@ from tokmill.recipes.spec import Increments
 from tokmill.settings.names import output_settings, plain
 from tokmill.settings.schema import Config, InputSettings, OutputSettings, TokenizerSettings
 from tokmill.settings.sft import SftSettings
-from tokmill.storage import make_directory, storage_errors, write_chunks
+from tokmill.storage import storage_errors
 from tokmill.tokenizer.kept import tokenizer_for_plan
 from tokmill.tokenizer.tokenizer import PROBE_TEXT, load_tokenizer, tokenizer_entry
 from tokmill.trainers.export import read_record
@@ -64,6 +61,7 @@ if TYPE_CHECKING:
 
     from tokmill.dataset.counts import Counts
     from tokmill.dataset.part_record import PartRecord
+    from tokmill.dataset.place import Place
     from tokmill.tokenizer.tokenizer import Tokenizer
     from tokmill.trainers.import_sources import Batch, Importer, TokenFile
 
@@ -157,15 +155,14 @@ def import_tokens(settings: ImportSettings, watcher: Watcher) -> list[str]:
     token_bytes = np.dtype(config.output.dtype).itemsize + is_sft
     check_room(output, token_bytes * sum(file.n_tokens for file in files), "the import")
     with private_directory(output, replace=settings.overwrite) as directory:
-        for folder in FOLDERS:
-            make_directory(directory / folder)
+        place = open_place(str(directory))
+        place.make_folders()
         watcher.begin(sum(file.n_bytes for file in files))
-        sums = _write_parts(directory, config, tokenizer, files, settings, watcher)
+        sums = _write_parts(place, config, tokenizer, files, settings, watcher)
         if not sums.totals.documents:
             raise RecordError(f"{settings.sources[0]}: no document to import")
         wall_s = time.perf_counter() - started_s
-        manifest = _manifest(directory, config, tokenizer, settings, sums, wall_s)
-        write_chunks(directory, MANIFEST, json_chunks(manifest))
+        write_manifest(place, _statement(place, config, tokenizer, settings, sums, wall_s))
     return _notes(settings, files, sums.totals)
 
 
@@ -229,7 +226,7 @@ def _config(settings: ImportSettings, files: Sequence[TokenFile], *, is_sft: boo
 
 
 def _write_parts(
-    directory: Path,
+    place: Place,
     config: Config,
     tokenizer: Tokenizer,
     files: Sequence[TokenFile],
@@ -256,8 +253,8 @@ def _write_parts(
     plan: dict[str, Any] = {**identity, "files": rows, "format": PLAN_FORMAT, "parts": slices}
     plan["tokenizer"] = tokenizer_for_plan(tokenizer)
     plan["fingerprint"] = plan_fingerprint(plan)
-    write_chunks(directory, PLAN, json_chunks(plan))
-    sums, place = Sums(algorithm), open_place(str(directory))
+    place.create(PLAN, json_chunks(plan))
+    sums = Sums(algorithm)
     for number, file in enumerate(files):
         checked = _checked_files(file)
         checked.check(file.paths)
@@ -400,43 +397,32 @@ def _engine(settings: ImportSettings) -> dict[str, Any]:
     }
 
 
-def _manifest(
-    directory: Path,
+def _statement(
+    place: Place,
     config: Config,
     tokenizer: Tokenizer,
     settings: ImportSettings,
     sums: Sums,
     wall_s: float,
-) -> dict[str, Any]:
+) -> Statement:
+    """Return what the manifest states."""
     reference = load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1)
     probe_ids = reference.encode(pa.array([PROBE_TEXT], pa.large_string())).ids
-    with (directory / PLAN).open("rb") as file:
-        plan = digest_of(file, config.output.checksum).entry(PLAN)
     is_sft = config.sft is not None
-    manifest: dict[str, Any] = {
-        "format_version": FORMAT_VERSION,
-        "tokmill_version": __version__,
-        "kind": "sft" if is_sft else "pretrain",
-        "rules": {},
-        "config": plain(config),
-        "tokenizer": tokenizer_entry(tokenizer, probe_ids.tolist()),
-        **({"mask": _MASK_ENTRY} if is_sft else {}),
-        "engine": _engine(settings),
-        "dtype": config.output.dtype,
-        "totals": sums.totals.as_json(),
-        "length_histogram": sums.length_histogram(),
-        "sources": list(sums.sources.values()),
-        "shards": sums.shards,
-        "files": [plan.as_json(), *sums.files],
-        "run": {
-            "wall_s": round(wall_s, 3),
-            "text_bytes_per_s": 0,
-            "peak_memory_bytes": 0,
-            "resumed_parts": 0,
-        },
-    }
-    manifest["sha256"] = manifest_sha256(manifest)
-    return manifest
+    return Statement(
+        kind="sft" if is_sft else "pretrain",
+        rules={},  # no text is read
+        config=plain(config),
+        tokenizer=tokenizer_entry(tokenizer, probe_ids.tolist()),
+        engine=_engine(settings),
+        totals=sums.totals.as_json(),
+        length_histogram=sums.length_histogram(),
+        sources=list(sums.sources.values()),
+        shards=sums.shards,
+        files=[plan_entry(place, config.output.checksum).as_json(), *sums.files],
+        run=usage(wall_s),
+        own={"mask": _MASK_ENTRY} if is_sft else {},
+    )
 
 
 def _row(file: TokenFile) -> list[Any]:
