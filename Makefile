@@ -54,7 +54,7 @@ $(VENV)/checked: $(VENV)/dev $(CHECKED)
 	@touch $@
 
 # The unit tests: without whole runs, and without tests that start a process.
-WHOLE := api bill/measuring cli docs engines executors extensions faults folders hostile loader mixing oracles \
+WHOLE := api bill/measuring cli docs engines extensions faults folders hostile loader mixing oracles \
 	page place run trainers
 
 quick: check

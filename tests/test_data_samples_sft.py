@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from data_samples import make_sft_samples as program
-from tokmill.executors.run import run
+from tokmill.run.finish import run
 from tokmill.settings.sft import SftSettings
 
 SAMPLES = Path(__file__).parents[1] / "data_samples"

@@ -40,7 +40,7 @@ PROMISES = {
         "run/test_tasks.py::test_an_array_makes_the_dataset_of_a_whole_run",
         "run/test_tasks.py::test_packs_of_an_array_are_those_of_a_whole_run",
         "cli/test_array.py::test_a_killed_task_is_started_again",
-        "executors/test_ray.py::test_tasks_write_to_a_store_that_fails",
+        "run/test_ray.py::test_tasks_write_to_a_store_that_fails",
         "place/test_s3_run.py::test_the_objects_are_the_files_of_a_directory_among_faults",
         "place/test_s3_run.py::test_an_array_in_a_store_among_faults_makes_the_same_objects",
     ],
@@ -108,9 +108,9 @@ PROMISES = {
         "engines/test_engine_memory.py::test_two_engines_share_one_memory_limit_and_are_reloaded_together",
     ],
     "a dead worker is an error within seconds": [
-        "executors/test_processes.py::test_a_killed_worker_is_an_error_at_once_and_what_is_committed_stays",
-        "executors/test_processes.py::test_all_workers_killed_is_the_same_error",
-        "executors/test_processes.py::test_workers_vanish_with_their_parent",
+        "run/test_workers.py::test_a_killed_worker_is_an_error_at_once_and_what_is_committed_stays",
+        "run/test_workers.py::test_all_workers_killed_is_the_same_error",
+        "run/test_workers.py::test_workers_vanish_with_their_parent",
     ],
     "a library call works from anywhere, and leaves nothing changed in its process": [
         "api/test_functions.py::test_it_can_be_called_on_two_workers_from",

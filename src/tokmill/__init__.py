@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tokmill.dataset.statistics import Statistics
     from tokmill.dataset.verify import Verification
     from tokmill.errors import TokmillError
-    from tokmill.executors.tasks import ArrayStatus
+    from tokmill.run.tasks import ArrayStatus
     from tokmill.settings.schema import Source
     from tokmill.trainers.export import Export
     from tokmill.values import ControlToken
@@ -78,7 +78,7 @@ _MODULES = {
     **dict.fromkeys(("pack", "stats", "verify", "write_plan"), "api.functions"),
     **dict.fromkeys(("Dataset", "ShardInfo", "open"), "api.dataset"),
     **dict.fromkeys(("bill", "loader"), ""),
-    "ArrayStatus": "executors.tasks",
+    "ArrayStatus": "run.tasks",
     "ControlToken": "values",
     "Export": "trainers.export",
     "Origin": "dataset.origins",

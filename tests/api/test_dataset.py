@@ -21,8 +21,8 @@ from tests.fixtures.datasets import TOKENIZER
 from tokmill.dataset.documents import MOST_OPEN, Documents
 from tokmill.dataset.reader import read_manifest
 from tokmill.errors import StateError, StorageError, UsageError, VerifyError
-from tokmill.executors.run import run
 from tokmill.place.directory import locked
+from tokmill.run.finish import run
 from tokmill.settings.sft import SftSettings
 
 ROWS = [{"text": f"hello {i} " * (i % 5 + 1)} for i in range(60)]

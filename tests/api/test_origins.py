@@ -17,8 +17,8 @@ from tokmill.dataset.origins import GROUP, OriginEncoder, numbers_of, read_group
 from tokmill.dataset.reader import read_manifest
 from tokmill.dataset.verify import verify
 from tokmill.errors import VerifyError
-from tokmill.executors.run import run
 from tokmill.place import open_place
+from tokmill.run.finish import run
 from tokmill.settings.sft import SftSettings
 from tokmill.sources.streams import zstd
 

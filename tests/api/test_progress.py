@@ -14,8 +14,8 @@ import pytest
 
 from tokmill.api import progress
 from tokmill.api.progress import NotebookBar, Progress, RunObserver, TerminalBar, make_bar
-from tokmill.executors.run import run
 from tokmill.recipes.spec import Increments
+from tokmill.run.finish import run
 
 
 def half_done() -> Progress:

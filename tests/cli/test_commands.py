@@ -224,7 +224,7 @@ def test_a_terminal_gets_colour_unless_it_is_refused(single, flags, variables, i
 NOT_OF_PRETRAINING = (
     "IPython", "jinja2", "psutil", "pyarrow.csv", "pyarrow.dataset", "pyarrow.parquet",
     "rich", "sentencepiece", "tokmill.bill.full_bill", "tokmill.bill.host_ram", "tokmill.chat",
-    "tokmill.cli.bill", "tokmill.cli.sft", "tokmill.dataset.packs", "tokmill.executors.processes",
+    "tokmill.cli.bill", "tokmill.cli.sft", "tokmill.dataset.packs", "tokmill.run.workers",
     "tokmill.loader", "tokmill.page.report", "tokmill.run.forecast",
     "tokmill.trainers", "torch", "transformers",
 )  # fmt: skip

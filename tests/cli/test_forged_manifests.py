@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from tokmill.cli.main import cli
 from tokmill.dataset.checksum import canonical_json, json_chunks, manifest_sha256
 from tokmill.errors import TokmillError
-from tokmill.executors.run import run
+from tokmill.run.finish import run
 from tokmill.settings.sft import SftSettings
 
 N_EDITS = 20

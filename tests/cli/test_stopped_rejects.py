@@ -182,7 +182,7 @@ def test_workers_of_a_task_that_a_signal_kills_leave_theirs(
     out = tmp_path / "out"
     small_blocks = partial(RunSettings, block_bytes=300_000)
     monkeypatch.setattr("tokmill.run.begin.RunSettings", small_blocks)
-    monkeypatch.setattr("tokmill.executors.tasks.workers_and_threads", lambda *_: (2, 1))
+    monkeypatch.setattr("tokmill.run.tasks.workers_and_threads", lambda *_: (2, 1))
     words = ("-t", tokenizer_dir, "--engine", "reference", "-o", out, "--write", *WORDS)
     assert tokmill("plan", *deadly, *words).code in (0, 3)
     (out / "rejects").mkdir(exist_ok=True)

@@ -13,8 +13,8 @@ from tokmill.dataset.checksum import manifest_sha256
 from tokmill.dataset.reader import read_manifest
 from tokmill.dataset.verify import Verification, verify
 from tokmill.errors import VerifyError
-from tokmill.executors.run import run
 from tokmill.place import open_place
+from tokmill.run.finish import run
 from tokmill.settings.load import build_config
 
 FIRST = "train-0000000-0000"

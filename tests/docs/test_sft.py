@@ -24,7 +24,7 @@ from tokmill.chat.names import (
 )
 from tokmill.dataset.documents import Documents
 from tokmill.dataset.packs import open_packs
-from tokmill.executors.run import run
+from tokmill.run.finish import run
 from tokmill.settings.load import build_config
 from tokmill.settings.sft import SftSettings
 

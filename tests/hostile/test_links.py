@@ -16,7 +16,7 @@ import pytest
 
 from tests.conftest import Listener
 from tokmill.errors import StateError, StorageError
-from tokmill.executors.run import run
+from tokmill.run.finish import run
 from tokmill.settings.schema import Config
 from tokmill.settings.sft import SftSettings
 

@@ -19,7 +19,7 @@ import tokmill
 from tokmill.bill.on_disk import read_dataset
 from tokmill.cli.main import cli
 from tokmill.errors import TokmillError
-from tokmill.executors.run import run
+from tokmill.run.finish import run
 from tokmill.settings.sft import SftSettings
 
 DEADLINE_S = 20

@@ -422,10 +422,12 @@ def test_no_shard_is_longer_than_its_limit_but_that_of_one_document(
     monkeypatch.setattr(part_writer, "MOST_AT_ONCE", 4)
     source = make(["a b c d e f g", "h", "i j k l m n o", "p q r s t u v"])
     longest = max(len(source[i]) for i in range(4))
-    limit = 2 * longest - 1
-    dataset = mixed([source.directory], tmp_path / "mixed", shard_tokens=limit, **settings)
-    assert sorted(documents(dataset)) == sorted(documents(source))
-    assert max(row["tokens"] for row in dataset.manifest["shards"]) <= limit
+    for limit in (longest - 1, 2 * longest - 1):  # the first: a document is too long for any shard
+        output = tmp_path / f"mixed{limit}"
+        dataset = mixed([source.directory], output, shard_tokens=limit, **settings)
+        assert sorted(documents(dataset)) == sorted(documents(source))
+        for row in dataset.manifest["shards"]:
+            assert row["tokens"] <= limit or row["documents"] == 1
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 
 from tokmill.dataset.documents import Documents
 from tokmill.dataset.reader import Shard
-from tokmill.executors.run import run
+from tokmill.run.finish import run
 from tokmill.settings.sft import SftSettings
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"

@@ -177,7 +177,7 @@ def _outcomes(batch: SampleBatch, encoder: SampleEncoder, n_rows: int) -> list[O
 def written(case: Case, paths: Sequence[Path], directory: Path) -> list[Sample]:
     """Write a dataset of whole files with a run of tokmill, and read its samples back."""
     from tokmill.dataset.documents import Documents
-    from tokmill.executors.run import run
+    from tokmill.run.finish import run
 
     config = Config(
         input=InputSettings(paths=tuple(map(str, paths))),

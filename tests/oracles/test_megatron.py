@@ -15,7 +15,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from tests.oracles.conftest import import_or_skip
 from tokmill.dataset.documents import Documents
-from tokmill.executors.run import run
+from tokmill.run.finish import run
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
 N_WORDS = 70_000

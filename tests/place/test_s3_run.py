@@ -12,15 +12,15 @@ from tokmill.api.jobs import finished_manifest, verify_dataset
 from tokmill.dataset.reader import manifest_in
 from tokmill.dataset.verify import verify
 from tokmill.errors import StateError, UsageError, VerifyError
-from tokmill.executors.run import run, run_parts
-from tokmill.executors.tasks import array_status, finish_array, plan_array, run_share
 from tokmill.place import open_place
 from tokmill.place.bucket import Bucket
+from tokmill.run.finish import run, run_parts
+from tokmill.run.tasks import array_status, finish_array, plan_array, run_share
 from tokmill.settings.sft import SftSettings
 
 SFT = Path(__file__).parents[2] / "data_samples" / "sft"
 
-RUN_PARTS = "tokmill.executors.run.run_parts"
+RUN_PARTS = "tokmill.run.finish.run_parts"
 """What makes the parts; a test puts something in its place that changes files meanwhile."""
 
 

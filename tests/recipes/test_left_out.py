@@ -10,9 +10,9 @@ import pytest
 
 import tokmill
 from tokmill.errors import RecordError
-from tokmill.executors.run import run
 from tokmill.page.summary import detail_rows, summary_rows
 from tokmill.recipes.left_out import check_fields
+from tokmill.run.finish import run
 from tokmill.settings.schema import RenderSettings
 
 BODY = "they hunt by night and sleep by day " * 9

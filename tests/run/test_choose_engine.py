@@ -21,7 +21,7 @@ from tokmill.engines.engine import FAST_ENGINES, REFERENCE, is_installed
 from tokmill.engines.gigatoken import Gigatoken
 from tokmill.engines.routing import COMMON, RARE, CharacterSet
 from tokmill.errors import StateError
-from tokmill.executors.run import run
+from tokmill.run.finish import run
 from tokmill.run.prepare import choose_run_engine, prepare
 from tokmill.values import TokenBatch
 

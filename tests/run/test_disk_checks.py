@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from tokmill.errors import StorageError
-from tokmill.executors.run import run
 from tokmill.run.begin import check_file_system
+from tokmill.run.finish import run
 
 CALLS = [
     ("link", errno.EPERM),

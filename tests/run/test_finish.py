@@ -11,8 +11,8 @@ from tokenizers import Tokenizer as Library
 
 from tokmill.dataset.packs import sample_lengths
 from tokmill.dataset.verify import verify
-from tokmill.executors.run import run
 from tokmill.place import open_place
+from tokmill.run.finish import run
 from tokmill.settings.schema import TokenizerSettings
 from tokmill.settings.sft import SftSettings
 from tokmill.tokenizer.tokenizer import PROBE_TEXT, load_tokenizer

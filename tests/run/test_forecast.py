@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokmill.errors import RecordError
-from tokmill.executors.run import run
 from tokmill.recipes.spec import Part
+from tokmill.run.finish import run
 from tokmill.run.forecast import forecast_run
 from tokmill.run.prepare import undivided_notes
 from tokmill.settings.schema import (

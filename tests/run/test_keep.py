@@ -15,8 +15,8 @@ import tokmill
 from tokmill.dataset.checksum import manifest_sha256
 from tokmill.dataset.verify import verify
 from tokmill.errors import UsageError
-from tokmill.executors.run import run
 from tokmill.place import open_place
+from tokmill.run.finish import run
 from tokmill.run.prepare import prepare
 from tokmill.settings.sft import SftSettings
 

@@ -12,9 +12,9 @@ from tokmill.dataset.layout import DATASET_FILE
 from tokmill.dataset.reader import read_manifest
 from tokmill.dataset.verify import verify
 from tokmill.errors import StateError, StorageError, UsageError
-from tokmill.executors.run import run, run_parts
-from tokmill.executors.tasks import plan_array, run_share
 from tokmill.place import open_place
+from tokmill.run.finish import run, run_parts
+from tokmill.run.tasks import plan_array, run_share
 from tokmill.settings.schema import Config
 from tokmill.settings.sft import SftSettings
 
@@ -125,7 +125,7 @@ def test_a_file_that_is_removed_again_and_again_is_an_error(
         run_parts(*of_run)
         (out / "train-0000000-0000.bin").unlink()
 
-    monkeypatch.setattr("tokmill.executors.run.run_parts", execute)
+    monkeypatch.setattr("tokmill.run.finish.run_parts", execute)
     with pytest.raises(StorageError, match=r"0000000-0000\.bin: changed or removed .*, twice: run"):
         run(make_config(), listener)
     monkeypatch.undo()

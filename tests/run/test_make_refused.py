@@ -1,4 +1,4 @@
-"""What a run does not continue, and what the message says; see `executors.run`."""
+"""What a run does not continue, and what the message says; see `run.finish`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tokmill.dataset.plan_file import plan_fingerprint
 from tokmill.errors import StateError
-from tokmill.executors.run import run
+from tokmill.run.finish import run
 from tokmill.sources.json_lines import parser_entry
 
 CHANGED_SETTINGS = [

@@ -13,8 +13,8 @@ import pytest
 
 from tokmill.api.jobs import verify_dataset
 from tokmill.errors import StateError, StorageError
-from tokmill.executors.run import run
 from tokmill.place.stores import FileSystemObjects
+from tokmill.run.finish import run
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -9,8 +9,8 @@ from tokmill.dataset.checksum import json_chunks
 from tokmill.dataset.contents import remove_contents, remove_leftovers
 from tokmill.dataset.plan_file import PLAN_FORMAT, plan_fingerprint
 from tokmill.errors import StateError
-from tokmill.executors.run import run
 from tokmill.place import open_place
+from tokmill.run.finish import run
 
 DATASET = [
     "plan.json",

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tokmill.engines import spot_check
-from tokmill.executors.run import run, run_parts
 from tokmill.place import open_place
 from tokmill.run.begin import Begun, used_seconds
+from tokmill.run.finish import run, run_parts
 from tokmill.run.output import records_of_parts
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"

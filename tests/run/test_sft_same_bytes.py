@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.executors.run import run
+from tokmill.run.finish import run
 from tokmill.settings.sft import SftSettings
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"

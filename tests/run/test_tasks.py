@@ -16,15 +16,15 @@ from tokmill.dataset.checksum import json_chunks
 from tokmill.dataset.plan_file import plan_fingerprint
 from tokmill.dataset.verify import verify
 from tokmill.errors import RecordError, StateError, StorageError, UsageError
-from tokmill.executors.run import run, run_parts
-from tokmill.executors.tasks import array_status, finish_array, plan_array, run_share
 from tokmill.extensions import source_sha256
 from tokmill.place import open_place
+from tokmill.run.finish import run, run_parts
+from tokmill.run.tasks import array_status, finish_array, plan_array, run_share
 from tokmill.settings.sft import SftSettings
 
 SFT = Path(__file__).parents[2] / "data_samples" / "sft"
 
-RUN_PARTS = "tokmill.executors.run.run_parts"
+RUN_PARTS = "tokmill.run.finish.run_parts"
 """What makes the parts; a test puts something in its place that changes files meanwhile."""
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tokmill.errors import RecordError, UnreadInputError
-from tokmill.executors.run import run
+from tokmill.run.finish import run
 from tokmill.settings.sft import SftSettings
 from tokmill.sources.streams import zstd
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from tokmill.errors import StorageError, UsageError
-from tokmill.executors.run import run
+from tokmill.run.finish import run
 from tokmill.settings.schema import InputSettings
 from tokmill.sources.files import Slice, SourceFile
 from tokmill.sources.formats import open_slice

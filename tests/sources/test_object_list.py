@@ -77,7 +77,7 @@ def test_one_object_is_named_by_itself_even_with_the_signs_of_a_pattern(roots):
     ],
 )
 def test_what_cannot_be_read_is_named(roots, url, message, make_config, out, listener):
-    from tokmill.executors.run import run
+    from tokmill.run.finish import run
 
     MemoryObjects(roots[1]).write("state.arrow", b"ARROW1\0\0")
     with pytest.raises(UsageError) as raised:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tokmill.api.forecast import RunForecast
     from tokmill.dataset.statistics import Statistics
     from tokmill.dataset.verify import Verification
-    from tokmill.executors.tasks import ArrayStatus
+    from tokmill.run.tasks import ArrayStatus
     from tokmill.settings.arguments import (
         MixArguments,
         PlanArguments,
@@ -308,7 +308,7 @@ def write_plan(
     Example:
         >>> tokmill.write_plan("corpus/*.jsonl", tokenizer="gpt2/", output="out").parts
     """
-    from tokmill.executors.tasks import array_status, plan_array
+    from tokmill.run.tasks import array_status, plan_array
 
     arguments = {"tokenizer": tokenizer, "output": output, **settings}
     chosen = run_config(recipe, inputs, config, arguments)
@@ -350,7 +350,7 @@ def run_part(
     Example:
         >>> tokmill.run_part("out", int(os.environ["SLURM_ARRAY_TASK_ID"]), 8)
     """
-    from tokmill.executors.tasks import run_share
+    from tokmill.run.tasks import run_share
 
     for name, value in (("index", index), ("of", of)):
         if not isinstance(value, int) or isinstance(value, bool):
@@ -370,7 +370,7 @@ def status(output: str | Path) -> ArrayStatus:
     Example:
         >>> tokmill.status("out").missing
     """
-    from tokmill.executors.tasks import array_status
+    from tokmill.run.tasks import array_status
 
     return array_status(place_of(output))
 
@@ -394,7 +394,7 @@ def finish(output: str | Path, *, allow_code: Sequence[str] = ()) -> Dataset:
     Example:
         >>> len(tokmill.finish("out"))
     """
-    from tokmill.executors.tasks import finish_array
+    from tokmill.run.tasks import finish_array
 
     place = place_of(output)
     with _observer(progress=False) as observer:
@@ -506,8 +506,8 @@ def _run(
     progress: bool | ProgressCall | None,
 ) -> Dataset:
     """Make a dataset, or continue one, and open it."""
-    from tokmill.executors.run import run
     from tokmill.page.summary import noticed_rows
+    from tokmill.run.finish import run
 
     config = run_config(recipe, inputs, config_file, settings)
     if not isinstance(overwrite, bool):

@@ -22,7 +22,7 @@ from tokmill.settings.schema import PRETRAIN_SECTIONS
 from tokmill.words import plural, size
 
 if TYPE_CHECKING:
-    from tokmill.executors.tasks import ArrayStatus
+    from tokmill.run.tasks import ArrayStatus
     from tokmill.settings.schema import Config
 
 _MORE = "tokmill memory --all, with the same --config, --model and --gpu"
@@ -74,8 +74,8 @@ def command(
     from tokmill.api.forecast import forecast
     from tokmill.api.jobs import run_config
     from tokmill.cli.bill import show_bill
-    from tokmill.executors.tasks import array_status, plan_array
     from tokmill.page.summary import forecast_rows
+    from tokmill.run.tasks import array_status, plan_array
 
     if overwrite and not write:
         raise UsageError("--overwrite: a forecast writes nothing: give --write too")

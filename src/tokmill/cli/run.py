@@ -94,7 +94,7 @@ def _run(
 ) -> None:
     """Make a dataset, or continue one, and print its contents and its memory needs."""
     from tokmill.api.jobs import run_config
-    from tokmill.executors.run import run
+    from tokmill.run.finish import run
 
     config = run_config(recipe, paths, config_file, options)
     if is_stdin := "-" in config.input.all_paths:
@@ -164,7 +164,7 @@ def run_part(output: str, index: int, n_tasks: int, allow_code: list[str], quiet
       tokmill run-part out --index $JOB_COMPLETION_INDEX --of 8
       tokmill run-part out --index 0 --of 8 --allow-code my_render:render
     """
-    from tokmill.executors.tasks import run_share
+    from tokmill.run.tasks import run_share
 
     with observer(quiet=quiet, stopped=CONTINUES) as events:
         records = run_share(output, index, n_tasks, events, allow_code)
@@ -189,7 +189,7 @@ def status(output: str, as_json: bool) -> None:
     """
     from tokmill.api.jobs import place_of
     from tokmill.api.progress import Progress
-    from tokmill.executors.tasks import array_status
+    from tokmill.run.tasks import array_status
 
     state = array_status(place_of(output))
     if as_json:
@@ -240,7 +240,7 @@ def finish(output: str, allow_code: list[str], as_json: bool, quiet: bool) -> No
     Examples:
       tokmill finish out
     """
-    from tokmill.executors.tasks import finish_array
+    from tokmill.run.tasks import finish_array
 
     with observer(quiet=quiet, as_json=as_json, stopped=NOT_BEGUN) as events:
         manifest = finish_array(output, events, allow_code)

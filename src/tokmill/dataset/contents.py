@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 DATASET, EXPORT = "a dataset", "an export"
 
 NOTE = ".task-"
-"""How the name of a task's note in `parts/` begins; see `executors.tasks`."""
+"""How the name of a task's note in `parts/` begins; see `run.tasks`."""
 
 _NOTE = re.compile(rf"{PARTS}/{re.escape(NOTE)}[0-9]+-of-[0-9]+\.json")
 

@@ -1,4 +1,4 @@
-"""A run from settings to its parts: plan, begin, encode and commit a part; `executors` finishes.
+"""A run from settings to its parts: plan, begin, parts, finish.
 
 The modules in the order of a run:
 
@@ -12,4 +12,6 @@ The modules in the order of a run:
 6. `part`: read, encode and write one part; threads encode blocks ahead.
 7. `reject_limits`: stop a run of which too many records are rejected, or whose input breaks off,
    such as a truncated .gz.
+8. `finish`: make the parts that are missing, here, on `workers` or on `ray`; sum them up; write the
+   manifest. `tasks` does the same as an array: a share of the parts, a look, the finish.
 """

@@ -29,13 +29,13 @@ from tokmill import children
 from tokmill.dataset.layout import PARTS, part_name
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import StateError, StorageError, UsageError, WorkerError
-from tokmill.executors.processes import portable
 from tokmill.place import open_place
 from tokmill.recipes.memory_bounds import worker_bytes
 from tokmill.recipes.table import Recipes
 from tokmill.run.begin import read_planned
 from tokmill.run.part import run_part
 from tokmill.run.prepare import most_threads
+from tokmill.run.workers import portable
 from tokmill.timing import StageSeconds
 from tokmill.words import plural, size
 

@@ -232,7 +232,7 @@ def run_parts(run: Begun, parts: Sequence[Part], report: Callable[[Increments], 
     """Make parts, in any order; what `report` raises stops them. It receives increments."""
     spec = run.plan.spec
     if spec.config.run.is_on_ray:
-        from tokmill.executors import ray  # takes a second
+        from tokmill.run import ray  # takes a second
 
         try:
             ray.run_parts(spec, parts, report)
@@ -240,9 +240,9 @@ def run_parts(run: Begun, parts: Sequence[Part], report: Callable[[Increments], 
             keep_rejects_of_killed(run.place, parts, None, run.check)
             raise
     elif run.n_workers > 1:
-        from tokmill.executors import processes
+        from tokmill.run import workers
 
-        processes.run_parts(spec, parts, report, run.n_workers)
+        workers.run_parts(spec, parts, report, run.n_workers)
     else:
         recipes = Recipes(spec)
         for part in parts:

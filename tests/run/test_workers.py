@@ -14,8 +14,8 @@ import pytest
 
 from tokmill import children
 from tokmill.errors import RecordError, WorkerError
-from tokmill.executors import processes
-from tokmill.executors.run import run
+from tokmill.run import workers as worker_processes
+from tokmill.run.finish import run
 
 ROWS = [{"text": f"hello {i} " * 5} for i in range(400)]
 SECONDS = 120
@@ -50,7 +50,7 @@ def test_a_killed_worker_is_an_error_at_once_and_what_is_committed_stays(plan, t
             killed.append(time.monotonic())
 
     with pytest.raises(WorkerError) as caught:
-        processes.run_parts(plan.spec, plan.parts, kill_one, 2)
+        worker_processes.run_parts(plan.spec, plan.parts, kill_one, 2)
     assert time.monotonic() - killed[1] < SECONDS
     assert str(caught.value).startswith("a worker process died (killed, or out of memory): ")
     assert workers() == []
@@ -58,7 +58,7 @@ def test_a_killed_worker_is_an_error_at_once_and_what_is_committed_stays(plan, t
     assert done < len(plan.parts)
 
     heard = []
-    processes.run_parts(plan.spec, plan.parts, heard.append, 2)
+    worker_processes.run_parts(plan.spec, plan.parts, heard.append, 2)
     assert len(list((tmp_path / "out" / "parts").glob("???????.json"))) == len(plan.parts)
 
 
@@ -72,7 +72,7 @@ def test_a_stopped_worker_is_an_error_that_names_it_and_what_it_did(plan, worker
             os.kill(stopped[0], signal.SIGSTOP)
 
     with pytest.raises(WorkerError) as caught:
-        processes.run_parts(plan.spec, plan.parts, stop_one, 2)
+        worker_processes.run_parts(plan.spec, plan.parts, stop_one, 2)
     assert re.fullmatch(
         rf"a worker process {stopped[0]} was stopped by a signal \(SIGSTOP\) and did not go on "
         r"within \S+ s, during part \d+ \(.*/in\.jsonl\): parts that are done are kept; run the "
@@ -116,7 +116,7 @@ def test_all_workers_killed_is_the_same_error(plan, workers):
             process.kill()
 
     with pytest.raises(WorkerError):
-        processes.run_parts(plan.spec, plan.parts, kill_all, 2)
+        worker_processes.run_parts(plan.spec, plan.parts, kill_all, 2)
     assert workers() == []
 
 
@@ -128,7 +128,7 @@ def test_what_a_report_raises_stops_the_workers(plan, workers):
         raise EnoughError
 
     with pytest.raises(EnoughError):
-        processes.run_parts(plan.spec, plan.parts, report, 2)
+        worker_processes.run_parts(plan.spec, plan.parts, report, 2)
     assert workers() == []
 
 
@@ -151,17 +151,17 @@ def test_a_run_larger_than_a_pipe_and_a_worker_that_dies_before_it_reads_it_are_
     spec = dataclasses.replace(
         plan.spec, tokenizer=dataclasses.replace(plan.spec.tokenizer, data=large)
     )
-    processes.run_parts(spec, plan.parts, lambda progress: None, 2)
+    worker_processes.run_parts(spec, plan.parts, lambda progress: None, 2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processes, "_MODULE", "tokmill.errors")  # has no `main`
+        patch.setattr(worker_processes, "_MODULE", "tokmill.errors")  # has no `main`
         with pytest.raises(WorkerError):
-            processes.run_parts(spec, plan.parts, print, 2)
+            worker_processes.run_parts(spec, plan.parts, print, 2)
 
 
 def test_a_bug_in_a_worker_keeps_its_type_and_its_traceback(plan):
     spec = dataclasses.replace(plan.spec, n_threads="two")
     with pytest.raises(TypeError) as caught:
-        processes.run_parts(spec, plan.parts, print, 2)
+        worker_processes.run_parts(spec, plan.parts, print, 2)
     assert ", in main\n" in caught.value.__notes__[0]
 
 

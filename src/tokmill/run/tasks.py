@@ -23,8 +23,8 @@ from tokmill.dataset.lock import RUN, TASKS
 from tokmill.dataset.plan_file import OwnedNames
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import TokmillError, UsageError
-from tokmill.executors.run import finished_run, make_parts
 from tokmill.run.begin import Begun, begun, output_place, read_planned, used_seconds, written_plan
+from tokmill.run.finish import finished_run, make_parts
 from tokmill.run.output import records_of_parts, refuse_foreign
 from tokmill.run.plan import Plan, check_plan, code_named_by, plan_of_json
 from tokmill.run.prepare import workers_and_threads

@@ -15,10 +15,10 @@ from tokmill.api.functions import pretrain
 from tokmill.api.jobs import verify_dataset
 from tokmill.dataset.verify import verify
 from tokmill.errors import RecordError, UsageError, WorkerError
-from tokmill.executors import run as executors
-from tokmill.executors.run import run
-from tokmill.executors.tasks import plan_array
 from tokmill.place import open_place
+from tokmill.run import finish
+from tokmill.run.finish import run
+from tokmill.run.tasks import plan_array
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="ray is not installed"
@@ -31,7 +31,7 @@ def cluster(tmp_path_factory, request):
     if all(map(importlib.util.find_spec, ("boto3", "moto", "obstore"))):
         request.getfixturevalue("server")  # its variables are those of the tasks, too
     ray = pytest.importorskip("ray")
-    from tokmill.executors import ray as ours
+    from tokmill.run import ray as ours
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     handler = signal.getsignal(signal.SIGTERM)
@@ -199,7 +199,7 @@ def test_a_part_whose_process_is_stopped_or_killed_is_made_by_another(
 
     def run_hit(job, index, fingerprint):
         """Begin a part in a process of Ray; the first one is hit by the signal."""
-        from tokmill.executors import ray as ours
+        from tokmill.run import ray as ours
 
         def hit(*_):
             is_hit.touch()
@@ -275,7 +275,7 @@ def test_input_that_no_other_machine_can_read_is_refused(configure, tmp_path, si
 def test_without_the_package_the_error_says_what_to_install(
     configure, tmp_path, silent, monkeypatch
 ):
-    monkeypatch.setattr(executors, "find_spec", lambda name: None)
+    monkeypatch.setattr(finish, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"pip install 'tokmill\[ray\]'"):
         run(configure(tmp_path / "out", tmp_path / "in.jsonl", executor="ray"), silent)
 

@@ -1,1 +1,0 @@
-"""Whole runs and arrays of tasks; their parts on processes, or on Ray."""
