@@ -23,7 +23,7 @@ from tokenizers.trainers import BpeTrainer
 
 from tokmill.bill.measuring.machine import usable_cores
 from tokmill.dataset.checksum import canonical_json
-from tokmill.run.plan import Plan
+from tokmill.run.plan import Plan, new_plan
 from tokmill.run.prepare import prepare
 from tokmill.settings.schema import Config, TokenizerSettings
 from tokmill.settings.sft import SftSettings
@@ -293,7 +293,7 @@ def plan_of() -> Callable[[Config], Plan]:
         engine = engine_asked_for(prepared)
         for name in ("parts", "rejects"):
             (Path(config.output.dir) / name).mkdir(parents=True, exist_ok=True)
-        return Plan(prepared.spec(engine), prepared.parts)
+        return new_plan(prepared.spec(engine), prepared.parts)[0]
 
     return make
 

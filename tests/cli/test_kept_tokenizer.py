@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,13 @@ from tokenizers.processors import TemplateProcessing
 import tokmill as package
 from tests.cli.conftest import write_lines
 from tokmill.dataset.checksum import digest_of_chunks, json_chunks, manifest_sha256
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+packed = zstd.compress
 
 TEXTS = ["hello world", "the cat", "the hat 123", "hello there"]
 TEMPLATE = "{% for m in messages %}{{ '<tool>' + m.content + '<eos>' }}{% endfor %}"
@@ -174,27 +182,31 @@ def test_a_token_that_the_template_names_is_compared(tokmill, tokenizer_dir, tmp
 
 
 DAMAGES = {
-    "no tokenizer": (lambda plan: plan.pop("tokenizer"), "keeps no tokenizer"),
-    "no base64": (lambda plan: plan.update(tokenizer="!"), "is damaged"),
-    "other bytes": (lambda plan: plan.update(tokenizer="AAAA"), "is damaged"),
-    "no text": (lambda plan: plan.update(tokenizer=7), "is damaged"),
-    "a list": (lambda plan: plan.update(tokenizer=["a"]), "is damaged"),
+    "no file": (None, "keeps no tokenizer"),
+    "other bytes": (b"AAAA", "is damaged"),
+    "nothing": (b"", "is damaged"),
+    "cut": (packed(b"{}\0{}\0")[:-1], "is damaged"),
+    "two parts": (packed(b"{}\0{}"), "is damaged"),
+    "a list": (packed(b"[]\0{}\0"), "is damaged"),
+    "nested": (packed(b"[" * 100_000 + b"\0{}\0"), "is damaged"),
+    "no text": (packed(b'{"name":7}\0{}\0'), "is damaged"),
+    "no UTF-8": (packed(b"{}\0\xff\0"), "is damaged"),
 }
 
 
-@pytest.mark.parametrize(("damage", "told"), DAMAGES.values(), ids=DAMAGES)
-def test_a_plan_whose_tokenizer_is_damaged_is_one_line_and_a_named_one_helps(
-    tokmill, handed, tokenizer_dir, tmp_path, damage, told
+@pytest.mark.parametrize(("content", "told"), DAMAGES.values(), ids=DAMAGES)
+def test_a_kept_tokenizer_that_is_damaged_is_one_line_and_a_named_one_helps(
+    tokmill, handed, tokenizer_dir, tmp_path, content, told
 ):
     out = shutil.copytree(handed / "pretrain", tmp_path / "out")
-    plan = json.loads((out / "plan.json").read_bytes())
-    damage(plan)
-    rows = ",\n".join(f"{json.dumps(key)}:{json.dumps(plan[key])}" for key in sorted(plan))
-    content = f"{{\n{rows}\n}}\n".encode()
-    (out / "plan.json").chmod(0o644)
-    (out / "plan.json").write_bytes(content)
+    path = out / "tokenizer.zst"
+    path.unlink()
     forged = json.loads((out / "manifest.json").read_bytes())
-    forged["files"][0] = digest_of_chunks([content], "blake3").entry("plan.json").as_json()
+    entries = [entry for entry in forged["files"] if entry["name"] != "tokenizer.zst"]
+    if content is not None:
+        path.write_bytes(content)
+        entries.append(digest_of_chunks([content], "blake3").entry("tokenizer.zst").as_json())
+    forged["files"] = entries
     forged["sha256"] = manifest_sha256(forged)
     (out / "manifest.json").chmod(0o644)
     (out / "manifest.json").write_bytes(b"".join(json_chunks(forged)))
@@ -209,6 +221,6 @@ def test_a_plan_whose_tokenizer_is_damaged_is_one_line_and_a_named_one_helps(
 def test_the_kept_tokenizer_of_another_dataset_is_refused(tokmill, handed, other, good, tmp_path):
     assert tokmill("pretrain", good, "-t", other, "-o", tmp_path / "other-out").code == 0
     out = shutil.copytree(handed / "pretrain", tmp_path / "out")
-    shutil.copy(tmp_path / "other-out/plan.json", tmp_path / "plan.json")
-    (tmp_path / "plan.json").replace(out / "plan.json")
+    (out / "tokenizer.zst").unlink()
+    shutil.copy(tmp_path / "other-out/tokenizer.zst", out)
     assert "is not that of its manifest" in tokmill("inspect", out).error

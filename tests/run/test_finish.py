@@ -74,6 +74,7 @@ def test_every_other_file_is_listed_with_its_size_and_sum(finished):
         "rejects",
         "parts",
         "plan.json",
+        "tokenizer.zst",
     }
 
 

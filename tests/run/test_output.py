@@ -14,6 +14,7 @@ from tokmill.run.finish import run
 
 DATASET = [
     "plan.json",
+    "tokenizer.zst",
     "manifest.json",
     "train-0000000-0000.bin",
     "train-0000000-0000.idx",

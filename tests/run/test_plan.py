@@ -136,7 +136,7 @@ def test_many_changes_are_named_up_to_three(plan, tmp_path):
     found["eos_id"] = 77
     found["bos_id"] = 78
     with pytest.raises(StateError) as caught:
-        check_same(found, plan, tmp_path)
+        check_same(found, plan, open_place(str(tmp_path)))
     message = str(caught.value)
     assert (
         "--min-tokens (limits.min_tokens) was 5, is 0; "
@@ -149,7 +149,7 @@ def test_parts_that_differ_alone_are_named(plan, tmp_path):
     found = json.loads(b"".join(plan.chunks()))
     found["parts"][0][0][2] += 1
     with pytest.raises(StateError, match="settings: the parts differ: choose"):
-        check_same(found, plan, tmp_path)
+        check_same(found, plan, open_place(str(tmp_path)))
 
 
 def test_settings_that_change_no_byte_are_not_in_the_plan(plan, tmp_path):
@@ -163,4 +163,4 @@ def test_settings_that_change_no_byte_are_not_in_the_plan(plan, tmp_path):
         output=dataclasses.replace(config.output, dir="elsewhere"),
     )
     spec = dataclasses.replace(plan.spec, config=other)
-    check_same(found, dataclasses.replace(plan, spec=spec), tmp_path)
+    check_same(found, dataclasses.replace(plan, spec=spec), open_place(str(tmp_path)))

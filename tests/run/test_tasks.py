@@ -264,7 +264,8 @@ def forged(out: Path, **change: object) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        *({"tokenizer": text} for text in ("", "eJwDAAAAAAE=")),
+        *({"tokenizer": value} for value in ("", {}, {"name": "tokenizer.zst", "bytes": 9})),
+        {"tokenizer": {"name": "manifest.json", "bytes": 9, "blake3": "0" * 64}},
         {"config": {"input": {"unknown": 1}}},
         {"readings": [[]]},
         {"task": {}},
@@ -275,6 +276,31 @@ def test_a_task_that_cannot_be_read_is_refused(array, out, change):
     forged(out, **change)
     with pytest.raises(StateError, match=r"plan\.json: (has no task that can be read|damaged)"):
         array.status()
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda data: None, "missing"),
+        (lambda data: data[:-1], "damaged"),
+        (lambda data: data[:-1] + b"x", "damaged"),
+    ],
+)
+def test_a_task_without_the_tokenizer_of_its_plan_is_refused_until_it_is_planned_again(
+    array, out, damage, told
+):
+    array.start()
+    path = out / "tokenizer.zst"
+    whole = path.read_bytes()
+    damaged = damage(whole)
+    path.unlink()
+    if damaged is not None:
+        path.write_bytes(damaged)
+    with pytest.raises(StateError, match=rf"tokenizer\.zst: {told}.*: plan the run again"):
+        array.work(0, 1)
+    array.start()
+    assert path.read_bytes() == whole
+    array.work(0, 1)
 
 
 def test_a_plan_of_another_version_is_refused(array, out):

@@ -148,7 +148,7 @@ UNLISTED = Formula("not in the manifest", "found", _LISTED, _EXACT)
 BOOKKEEPING = Formula(
     "manifest, plan and records of parts",
     "3600 + tokenizer + 2000 * files + 350 * slices",
-    "measured: the tokenizer in the plan, 3,600 B, 2,000 B a shard, 350 B an input file by a path "
+    "measured: the file of the tokenizer, 3,600 B, 2,000 B a shard, 350 B an input file by a path "
     "of 40 characters",
     "a factor of two; negligible for a large dataset",
 )
@@ -321,7 +321,7 @@ def predicted_disk(
         slices: number of pieces into which the input is divided.
         rows: number of packed rows; 0: the fewest that are possible.
         splits: number of splits with documents.
-        tokenizer_bytes: of the tokenizer in the plan.
+        tokenizer_bytes: of the file of the tokenizer.
         error: relative error of the prediction: the bounds are the amounts divided and multiplied
             by 1 + error. Manifest and plan are known within a factor of two at best.
     """

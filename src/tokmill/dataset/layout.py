@@ -21,7 +21,7 @@ MANIFEST = "manifest.json"
 LOCK_NAME = ".lock"
 PLAN = "plan.json"
 KEPT_TOKENIZER = "tokenizer.zst"
-"""File of a mix with the tokenizer of its inputs; others have it in their plan."""
+"""The tokenizer of a dataset, with which it is decoded; tasks of its run work with it."""
 PARTS = "parts"
 REJECTS = "rejects"
 FOLDERS = (PARTS, REJECTS)

@@ -6,22 +6,23 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokmill.dataset.checksum import sha256_without
+from tokmill.dataset.checksum import FileEntry, sha256_without
 from tokmill.dataset.layout import (
     CUT_INDEX,
     DATASET_FILE,
     FORMAT_VERSION,
+    KEPT_TOKENIZER,
     MANIFEST,
     PLAN,
     check_format_version,
 )
-from tokmill.dataset.manifest_shape import ENGINE, EXTENSION, READING, RULES
+from tokmill.dataset.manifest_shape import ENGINE, EXTENSION, FILE, READING, RULES
 from tokmill.dataset.shapes import ANY, COUNT, FLAG, ID, TEXT, is_text, shape_problem_of
 from tokmill.errors import StateError
 from tokmill.settings.schema import CHECKSUMS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 PLAN_FORMAT = "tokmill plan"
 
@@ -80,7 +81,7 @@ _SHAPE = {
     "readings?": [READING],
     "template_sha256?": TEXT,
     "template_tokens?": {ANY: TEXT},
-    "tokenizer?": TEXT,
+    "tokenizer": {**FILE, "name": {KEPT_TOKENIZER}},
     "task?": {
         "config": {ANY: {}},
         "template": TEXT,
@@ -89,7 +90,7 @@ _SHAPE = {
         ],
     },
 }
-"""Of all but the rows of files and parts, which may be millions."""
+"""Of all but the rows of files and parts, which may be millions. `tokenizer`: its file."""
 
 _FILE_KINDS = [str, str, str, int, int, str]
 """Of an input file: path, kind, compression, bytes, time and stamp; the number of its reading may
@@ -99,8 +100,12 @@ _SLICE_KINDS = [int] * 4
 """Of a slice: number of its file, first byte, end or -1, bytes."""
 
 
-def _rows_problem(plan: Mapping[str, Any]) -> str:
+def _values_problem(plan: Mapping[str, Any]) -> str:
     """Return a line on the first file or slice that cannot be one, or ''."""
+    try:
+        FileEntry.from_json(plan["tokenizer"])
+    except ValueError as error:
+        return str(error)
     for name in ("files", "parts"):
         if not isinstance(plan.get(name), list):
             return f"{name}: expected a list"
@@ -128,32 +133,6 @@ def plan_fingerprint(data: Mapping[str, Any]) -> str:
     return sha256_without(data, "fingerprint")
 
 
-_LONGEST_VALUE = 1 << 29
-
-
-def value_in_plan(chunks: Iterable[bytes | memoryview], key: str) -> Any:
-    """Return the value of a key of a plan, which has a line of its own; None without the key.
-
-    The rows of a million files are neither parsed nor kept.
-
-    Raises:
-        ValueError: it is no JSON, or longer than any.
-    """
-    start, kept = f'\n"{key}":'.encode(), b""
-    for chunk in chunks:
-        kept += chunk
-        at = kept.find(start)
-        if at < 0:
-            kept = kept[-len(start) :]
-            continue
-        kept = kept[at:]
-        if (stop := kept.find(b"\n", len(start))) > 0:
-            return json.loads(kept[len(start) : stop].removesuffix(b","))
-        if len(kept) > _LONGEST_VALUE:
-            raise ValueError(f"{key} is too long")
-    return None
-
-
 def parse_plan(content: bytes, where: str) -> dict[str, Any]:
     """Return the plan with this content; `where` is for messages.
 
@@ -165,7 +144,7 @@ def parse_plan(content: bytes, where: str) -> dict[str, Any]:
         check_format_version(plan.get("format_version", FORMAT_VERSION), where)
     if not is_tokmills:
         raise _foreign(where, problem)
-    if problem := problem or shape_problem_of(plan, _SHAPE) or _rows_problem(plan):
+    if problem := problem or shape_problem_of(plan, _SHAPE) or _values_problem(plan):
         raise StateError(f"{where}: damaged ({problem}): run with --overwrite to start again")
     return plan
 

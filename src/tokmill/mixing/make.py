@@ -484,11 +484,8 @@ def _marks_of(job: Job, splits: Iterable[str]) -> Iterator[npt.NDArray[np.uint8]
 def _keep_tokenizer(job: Job) -> list[FileEntry]:
     """Keep the tokenizer of the first input that keeps one; all have the same ids."""
     for dataset in job.inputs.datasets:
-        try:
-            packed = packed_in(open_place(dataset.place))
-        except (ValueError, TypeError):  # of a damaged plan; nothing else of it is read
-            continue
-        if packed:
+        packed = packed_in(open_place(dataset.place))
+        if packed is not None:
             job.place.remove(KEPT_TOKENIZER)
             job.place.create(KEPT_TOKENIZER, [packed])
             return [digest_of_chunks([packed], job.output.checksum).entry(KEPT_TOKENIZER)]

@@ -13,18 +13,28 @@ import secrets
 import time
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tokmill.dataset.checksum import FileEntry
 from tokmill.dataset.contents import contents_of, owned_names, remove_contents
-from tokmill.dataset.layout import LOCK_NAME, MANIFEST, PLAN
+from tokmill.dataset.layout import KEPT_TOKENIZER, LOCK_NAME, MANIFEST, PLAN
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import REFERENCE, engine_row, engine_threads, engine_version
 from tokmill.errors import StateError, StorageError, UsageError
 from tokmill.place import open_place
 from tokmill.recipes.spec import reference_loader
 from tokmill.run.output import holds_only_plan, refuse_foreign
-from tokmill.run.plan import Plan, check_plan, check_rules, check_same, plan_of_json, read_plan
+from tokmill.run.plan import (
+    Plan,
+    check_plan,
+    check_rules,
+    check_same,
+    new_plan,
+    plan_of_json,
+    read_plan,
+)
 from tokmill.run.prepare import choose_run_engine, prepare
 from tokmill.run.sample import encoded_sample
 from tokmill.run.stopped_rejects import remove_stopped_rejects
@@ -33,6 +43,7 @@ from tokmill.sources.hub import is_hub
 from tokmill.sources.json_lines import parser_entry
 from tokmill.storage import UNSUPPORTED, free_bytes, remove_file, write_file
 from tokmill.timing import StageSeconds
+from tokmill.tokenizer.kept import keep_tokenizer, packed_tokenizer
 from tokmill.urls import check_output
 from tokmill.version import __version__
 from tokmill.words import plural, size
@@ -182,12 +193,14 @@ def _plan(place: Place, prepared: Prepared, observer: Observer, *, overwrite: bo
         engine = choose_run_engine(prepared, observer.noted)
     else:
         engine = _planned_engine(earlier[0], prepared, place)
-    plan = Plan(prepared.spec(engine), prepared.parts)
+    spec = prepared.spec(engine)
     if earlier is None:
+        plan, packed = new_plan(spec, prepared.parts)
         reference_loader(plan.spec, prepared.tokenizer)()  # it may still refuse the tokenizer
         if overwrite:  # as late as possible: an error keeps an old dataset
             remove_contents(place)
         else:
+            place.remove(KEPT_TOKENIZER)  # first: without a plan it would be a file of nobody
             place.remove(PLAN)
             remove_stopped_rejects(place)
         if not place.create(PLAN, plan.chunks()):
@@ -195,9 +208,15 @@ def _plan(place: Place, prepared: Prepared, observer: Observer, *, overwrite: bo
                 f"{place.where}/{PLAN}: another run has just begun here: wait for its end"
             )
         stamp = place.stamp(PLAN)
+        keep_tokenizer(place, plan.kept, lambda: packed)
     else:
         written, stamp = earlier
-        check_same(written, plan, place.where)
+        plan = Plan(spec, prepared.parts, FileEntry.from_json(written["tokenizer"]))
+        check_same(written, plan, place)
+        pack = partial(packed_tokenizer, spec.tokenizer, spec.template)
+        if keep_tokenizer(place, plan.kept, pack) and MANIFEST in entries:
+            what = f"{place.where}: {KEPT_TOKENIZER} was removed or cut"
+            observer.warned(f"{what}: it is made again")
     return replace(plan, spec=replace(plan.spec, plan_stamp=stamp))
 
 

@@ -7,6 +7,7 @@ written last: where it stands, all of its files do.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ from tokmill.run.stopped_rejects import (
 from tokmill.run.unmatched import unmatched
 from tokmill.settings.names import plain
 from tokmill.timing import LIBRARIES, StageSeconds
+from tokmill.tokenizer.kept import keep_tokenizer, packed_tokenizer
 from tokmill.tokenizer.tokenizer import PROBE_TEXT, tokenizer_entry
 from tokmill.urls import shown
 from tokmill.words import plural
@@ -296,6 +298,7 @@ def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:
         mask = {"mask": {**describe_mask(spec, reference), "cut": cut}}
     output = replace(config.output, dir=shown(config.output.dir))  # a URL may hold a password
     unread = sum_unread(sources)  # the places of breaks are in the rows of their files
+    keep_tokenizer(place, plan.kept, partial(packed_tokenizer, spec.tokenizer, spec.template))
     own = {
         **mask,
         **({"fields_read": sorted(used[0])} if used[0] and not readings else {}),
@@ -314,7 +317,11 @@ def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:
         length_histogram=sums.length_histogram(),
         sources=sources,
         shards=sums.shards,
-        files=[plan_entry(place, config.output.checksum).as_json(), *sums.files],
+        files=[
+            plan_entry(place, config.output.checksum).as_json(),
+            plan.kept.as_json(),
+            *sums.files,
+        ],
         run=usage,
         own=own,
     )

@@ -36,7 +36,7 @@ from tokmill.run.sample import Estimate, InputSample, encoded_sample
 from tokmill.run.unmatched import COMPARED_BEFORE, unmatched
 from tokmill.sources.formats import format_named
 from tokmill.storage import free_bytes
-from tokmill.tokenizer.kept import tokenizer_for_plan
+from tokmill.tokenizer.kept import packed_tokenizer
 from tokmill.tokenizer.unknown_text import unknown_line
 from tokmill.values import EMPTY
 from tokmill.words import counted, plural
@@ -271,7 +271,7 @@ def predict(spec: RunSpec, parts: Sequence[Part], sample: InputSample) -> tuple[
         slices=sum(len(part.slices) for part in parts),
         rows=_rows(sample, size),
         splits=max(1, len(np.unique(sample.is_val))),
-        tokenizer_bytes=len(tokenizer_for_plan(spec.tokenizer)),
+        tokenizer_bytes=len(packed_tokenizer(spec.tokenizer, spec.template)),
         error=max(high / value, value / max(1, low)) - 1,
     )
     return size, disk

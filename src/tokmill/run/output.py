@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.checksum import FileEntry
 from tokmill.dataset.contents import DATASET, contents_of, foreign_message, is_hidden, is_note
-from tokmill.dataset.layout import MANIFEST, PARTS, PLAN, part_name
+from tokmill.dataset.layout import KEPT_TOKENIZER, MANIFEST, PARTS, PLAN, part_name
 from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.dataset.part_record import parse_record
 from tokmill.dataset.reader import MANIFEST_BEGINNING, is_intact
@@ -86,8 +86,9 @@ def _remove(
 
 
 def holds_only_plan(entries: Entries) -> bool:
-    """Return whether a place holds no visible file of a run, but perhaps a plan and rejects."""
-    return all(name == PLAN or is_hidden(name) or is_stopped_rejects(name) for name in entries)
+    """Return whether a place holds no visible file of a run, but perhaps its plan and rejects."""
+    of_plan = (PLAN, KEPT_TOKENIZER)
+    return all(name in of_plan or is_hidden(name) or is_stopped_rejects(name) for name in entries)
 
 
 def records_of_parts(

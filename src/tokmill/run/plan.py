@@ -2,9 +2,9 @@
 
 It is made from inputs and output-affecting settings alone, and fixes engine and parts for all
 workers and for later attempts of the same run. Its key "task" is what another process needs
-besides: the settings and the chat template. The tokenizer itself is in it, too, so that a thousand
-tasks neither list the input nor ask the Hugging Face Hub. How a machine works (workers, threads) is
-not in it.
+besides: the settings and the chat template. The tokenizer stands beside it, in a file that it names
+by its sum, so that a thousand tasks neither list the input nor ask the Hugging Face Hub. How a
+machine works (workers, threads) is not in it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import astuple, dataclass, fields, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from tokmill.dataset.checksum import json_chunks
-from tokmill.dataset.layout import PLAN, SHARD_BYTES, token_dtype
+from tokmill.dataset.checksum import FileEntry, digest_of_chunks, json_chunks
+from tokmill.dataset.layout import KEPT_TOKENIZER, PLAN, SHARD_BYTES, token_dtype
 from tokmill.dataset.plan_file import PLAN_FORMAT, parse_plan, plan_fingerprint
 from tokmill.dataset.rules import differing_rule, rules_in, rules_of_kind
 from tokmill.engines.choice import EngineChoice
-from tokmill.errors import StateError, TokenizerError, UsageError
+from tokmill.errors import StateError, TokmillError, UsageError
 from tokmill.extensions import DOTTED_PATH, Extension
 from tokmill.recipes.spec import Part, ReadingSettings, RunSpec
 from tokmill.settings.load import build_config
@@ -27,7 +27,7 @@ from tokmill.settings.names import flag, plain
 from tokmill.settings.schema import Config, RunSettings
 from tokmill.sources.files import Slice, SourceFile, cut
 from tokmill.sources.json_lines import parser_entry
-from tokmill.tokenizer.kept import tokenizer_for_plan, tokenizer_in_plan
+from tokmill.tokenizer.kept import packed_tokenizer, planned_tokenizer
 from tokmill.tokenizer.tokenizer import Tokenizer, tokenizer_differences
 from tokmill.version import __version__
 from tokmill.words import plural
@@ -69,10 +69,14 @@ _SHA256_DIGITS, _SHOWN_DIGITS = 64, 12
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A run before its first token: the settings of its workers, and its parts in order."""
+    """A run before its first token: the settings of its workers, and its parts in order.
+
+    `kept`: the file beside the plan in which its tokenizer is, see `tokenizer.kept`.
+    """
 
     spec: RunSpec
     parts: tuple[Part, ...]
+    kept: FileEntry
 
     def head(self) -> dict[str, Any]:
         """Return the content of `plan.json` without task, files and parts."""
@@ -112,7 +116,7 @@ class Plan:
         extra = {
             "format": PLAN_FORMAT,
             "task": _task_entry(self.spec),
-            "tokenizer": tokenizer_for_plan(self.spec.tokenizer, self.spec.template),
+            "tokenizer": self.kept.as_json(),
         }
 
         def body() -> dict[str, Any]:
@@ -121,6 +125,13 @@ class Plan:
             return {**self.head(), **extra, **rows}
 
         return json_chunks({**body(), "fingerprint": plan_fingerprint(body())})
+
+
+def new_plan(spec: RunSpec, parts: tuple[Part, ...]) -> tuple[Plan, bytes]:
+    """Return the plan of a new run, and the bytes of the file of its tokenizer."""
+    packed = packed_tokenizer(spec.tokenizer, spec.template)
+    kept = digest_of_chunks([packed], spec.config.output.checksum).entry(KEPT_TOKENIZER)
+    return Plan(spec, parts, kept), packed
 
 
 def resolve(config: Config, tokenizer: Tokenizer, n_bytes: int) -> Config:
@@ -206,11 +217,12 @@ def plan_of_json(written: Mapping[str, Any], stamp: str, place: Place, run: RunS
     """
     where = f"{place.where}/{PLAN}"
     try:
+        kept = FileEntry.from_json(written["tokenizer"])
         task = written["task"]
         config = build_config(task["config"], where=where)
         spec = RunSpec(
             replace(config, run=run, output=replace(config.output, dir=place.where)),
-            tokenizer_in_plan(written["tokenizer"]),
+            planned_tokenizer(place, kept),
             EngineChoice.from_json(written["engine"]),
             n_threads=1,
             template=_template(str(task["template"]), where),
@@ -218,7 +230,7 @@ def plan_of_json(written: Mapping[str, Any], stamp: str, place: Place, run: RunS
             plan_stamp=stamp,
             readings=tuple(_reading(row, where) for row in task["readings"]),
         )
-        return Plan(spec, _parts(written["files"], written["parts"]))
+        return Plan(spec, _parts(written["files"], written["parts"]), kept)
     except (
         LookupError, TypeError, ValueError, AttributeError, RecursionError, UsageError,
     ) as error:  # fmt: skip
@@ -291,12 +303,13 @@ def _template(source: str, where: str) -> str:
 # Whether a plan is that of this command
 
 
-def check_same(written: Mapping[str, Any], plan: Plan, where: str) -> None:
+def check_same(written: Mapping[str, Any], plan: Plan, place: Place) -> None:
     """Check that the plan that stands in a place is the plan of this command.
 
     Raises:
         StateError: they differ; names a rule that does, or the first three differences.
     """
+    where = place.where
     check_rules(written, plan.spec.kind, where)
     before = dict(_fixed_values(written))
     after = dict(_fixed_values(json.loads(json.dumps(plan.head(), sort_keys=True))))
@@ -304,7 +317,7 @@ def check_same(written: Mapping[str, Any], plan: Plan, where: str) -> None:
     if ("sft" in written["settings"]) != (plan.spec.config.sft is not None):
         made, wanted = ("pretrain", "sft") if plan.spec.config.sft else ("sft", "pretrain")
         changes.append(f"it was made by tokmill {made}, this is tokmill {wanted}")
-    if told := _changed_tokenizer(written, plan.spec.tokenizer):
+    if told := _changed_tokenizer(written, plan.spec.tokenizer, place):
         changes.append(told)
     changes += [
         f"{name} was {_shown(before.get(name))}, is {_shown(after.get(name))}"
@@ -324,13 +337,14 @@ def check_same(written: Mapping[str, Any], plan: Plan, where: str) -> None:
         )
 
 
-def _changed_tokenizer(written: Mapping[str, Any], tokenizer: Tokenizer) -> str:
+def _changed_tokenizer(written: Mapping[str, Any], tokenizer: Tokenizer, place: Place) -> str:
     """Return a line on how the tokenizer differs from that of a plan, or ''."""
     if written["tokenizer_identity"] == tokenizer.identity:
         return ""
     try:
-        told = tokenizer_differences(tokenizer_in_plan(written["tokenizer"]), tokenizer)
-    except (LookupError, TypeError, ValueError, TokenizerError):
+        there = planned_tokenizer(place, FileEntry.from_json(written["tokenizer"]))
+        told = tokenizer_differences(there, tokenizer)
+    except (LookupError, TypeError, ValueError, TokmillError):
         told = "another one gives these ids"
     return f"the tokenizer differs: {told}"
 

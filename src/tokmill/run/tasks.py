@@ -236,7 +236,7 @@ def _planned(
         with place.held(is_shared=is_shared), engine_threads(threads):
             check_plan(place, spec.plan_stamp)
             place.make_folders()
-            yield Begun(place, Plan(spec, parts), workers, start)
+            yield Begun(place, replace(plan, spec=spec, parts=parts), workers, start)
 
 
 def _refuse_code(plan: Plan, allowed: Collection[str]) -> None:

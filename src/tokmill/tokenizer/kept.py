@@ -1,22 +1,21 @@
 """The tokenizer that a dataset keeps, so that it can be decoded wherever it stands.
 
-A run and an import keep it in their plan, a mix in a file of its own.
+It is in the file `KEPT_TOKENIZER` of every dataset. The plan of a run names the file with its sum,
+so that tasks on other machines work with this tokenizer and no other.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from tokmill.dataset.checksum import canonical_json
-from tokmill.dataset.layout import KEPT_TOKENIZER, PLAN
+from tokmill.dataset.checksum import canonical_json, digest_of_chunks
+from tokmill.dataset.layout import KEPT_TOKENIZER
 from tokmill.dataset.manifest_shape import TOKEN
-from tokmill.dataset.plan_file import value_in_plan
 from tokmill.dataset.shapes import FLAG, ID, TEXT, shape_problem_of
-from tokmill.errors import TokenizerError, TokmillError, UsageError
+from tokmill.errors import StateError, TokenizerError, TokmillError, UsageError
 from tokmill.place import open_place
 from tokmill.settings.schema import TokenizerSettings
 from tokmill.tokenizer.files import AddedToken, Token
@@ -33,9 +32,10 @@ else:
     from backports import zstd
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from tokmill.dataset.checksum import FileEntry
     from tokmill.dataset.place import Place
 
 _MOST_BYTES = 1 << 28
@@ -43,12 +43,8 @@ _MOST_BYTES = 1 << 28
 
 _TEXT_CODEC = ("utf-8", "surrogatepass")
 
-_WINDOW = 26
-_COMPRESSION: dict[int, int] = {
-    zstd.CompressionParameter.compression_level: 3,
-    zstd.CompressionParameter.window_log: _WINDOW,
-    zstd.CompressionParameter.enable_long_distance_matching: 1,
-}
+_LEVEL = 1
+"""Of zstandard: 8 MB of qwen2.5 become 2.9 in 23 ms; level 3 with a long window needs 40."""
 
 _VALUES = {
     "name": TEXT,
@@ -70,20 +66,21 @@ _VALUES = {
 _ADVICE = "name it with --tokenizer"
 
 
-def packed_tokenizer(tokenizer: Tokenizer) -> bytes:
-    """Return a tokenizer as bytes: plain values, its JSON and its model, compressed.
+def packed_tokenizer(tokenizer: Tokenizer, template: str | None = None) -> bytes:
+    """Return the file of a tokenizer: plain values, its JSON and its model, compressed.
 
-    Both repeat themselves over many MB, so the window is as long: of qwen2.5, 8 MB become 3 in
-    0.05 s.
+    `template`: what writes the chats of a run, '' for none; None: the tokenizer's own.
     """
     names = {part.name for part in fields(tokenizer)} - {"json", "data"}
     values = {name: getattr(tokenizer, name) for name in names}
+    if template is not None:
+        values["chat_template"] = template or None
     for name in ("eos", "bos"):
         token = values[name]
         values[name] = None if token is None else {"id": token.id, "token": token.content}
     text = tokenizer.json.encode(*_TEXT_CODEC)
     content = b"\0".join((canonical_json(values), text, tokenizer.data))  # JSON has no zero byte
-    return zstd.compress(content, options=_COMPRESSION)
+    return zstd.compress(content, _LEVEL)
 
 
 def unpacked_tokenizer(packed: bytes) -> Tokenizer:
@@ -92,9 +89,8 @@ def unpacked_tokenizer(packed: bytes) -> Tokenizer:
     Raises:
         ValueError: it has packed nothing of the kind.
     """
-    inflate = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW})
     try:
-        content = inflate.decompress(packed, _MOST_BYTES)
+        content = zstd.ZstdDecompressor().decompress(packed, _MOST_BYTES)
         head, json_text, data = content.split(b"\0", 2)
         values = json.loads(head)
     except (zstd.ZstdError, RecursionError) as error:
@@ -112,36 +108,66 @@ def unpacked_tokenizer(packed: bytes) -> Tokenizer:
     return Tokenizer(**known, json=json_text.decode(*_TEXT_CODEC), data=data)
 
 
-def tokenizer_in_plan(text: str) -> Tokenizer:
-    """Return the tokenizer of the key `tokenizer` of a plan; raises `ValueError` as above."""
-    return unpacked_tokenizer(base64.b64decode(text, validate=True))
+# Of a run, whose plan names the file
 
 
-def tokenizer_for_plan(tokenizer: Tokenizer, template: str = "") -> str:
-    """Return the value of the key `tokenizer` of a plan.
+def keep_tokenizer(place: Place, entry: FileEntry, pack: Callable[[], bytes]) -> bool:
+    """Make the file of a plan's tokenizer stand in its place; return whether it was not there.
 
-    `template`: what writes the chats of the run; the tokenizer's own template may be another one.
+    `entry`: of the plan. `pack` returns the file of this command's tokenizer, which may come from
+    another copy than that with which the run began.
+
+    Raises:
+        StateError: what stands there is another file, and so is that of this command.
+        StorageError: it cannot be read or written.
     """
-    kept = replace(tokenizer, chat_template=template or None)
-    return base64.b64encode(packed_tokenizer(kept)).decode()
+    try:
+        if digest_of_chunks(place.chunks(entry.name), entry.algorithm).entry(entry.name) == entry:
+            return False
+    except FileNotFoundError:
+        pass
+    packed = pack()
+    if digest_of_chunks([packed], entry.algorithm).entry(entry.name) != entry:
+        raise StateError(
+            f"{place.where}/{entry.name}: missing or changed, and the run began with another copy "
+            "of the tokenizer: name that one, or run with --overwrite to start again"
+        )
+    place.write(entry.name, packed)
+    return True
 
 
-def packed_in(place: Place) -> bytes:
-    """Return the packed tokenizer that the dataset in a place keeps; b'' if it keeps none.
+def planned_tokenizer(place: Place, entry: FileEntry) -> Tokenizer:
+    """Return the tokenizer of the plan in a place; `entry`: of its file, as the plan names it.
+
+    Raises:
+        StateError: it is missing or damaged.
+        StorageError: it cannot be read.
+    """
+    where = f"{place.where}/{entry.name}"
+    try:
+        packed = place.read(entry.name)
+        if digest_of_chunks([packed], entry.algorithm).entry(entry.name) != entry:
+            raise ValueError("its bytes are not those that the plan names")
+        return unpacked_tokenizer(packed)
+    except FileNotFoundError:
+        raise StateError(f"{where}: missing: plan the run again") from None
+    except ValueError as error:
+        raise StateError(f"{where}: damaged ({error}): plan the run again") from None
+
+
+# Of a finished dataset
+
+
+def packed_in(place: Place) -> bytes | None:
+    """Return the file of the tokenizer that the dataset in a place keeps; None if it keeps none.
 
     Raises:
         StorageError: it cannot be read.
-        ValueError, TypeError: the plan is damaged.
     """
     try:
         return place.read(KEPT_TOKENIZER)
     except FileNotFoundError:
-        pass
-    try:
-        text = value_in_plan(place.chunks(PLAN), "tokenizer") or ""
-        return base64.b64decode(text, validate=True)
-    except FileNotFoundError:
-        return b""
+        return None
 
 
 def kept_tokenizer(place: Place, manifest: Mapping[str, Any]) -> Tokenizer:
@@ -153,9 +179,9 @@ def kept_tokenizer(place: Place, manifest: Mapping[str, Any]) -> Tokenizer:
     """
     where = place.where
     try:
-        packed = packed_in(place)
-        found = unpacked_tokenizer(packed) if packed else None
-    except (ValueError, TypeError) as error:
+        there = packed_in(place)
+        found = None if there is None else unpacked_tokenizer(there)
+    except ValueError as error:
         told = f"{where}: the tokenizer that it keeps is damaged ({error})"
         raise TokenizerError(f"{told}: {_ADVICE}") from None
     if found is None:

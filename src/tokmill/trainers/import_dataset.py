@@ -17,6 +17,7 @@ import pyarrow as pa
 from tokmill.dataset.checked import CheckedFiles
 from tokmill.dataset.checksum import (
     canonical_json,
+    digest_of_chunks,
     json_chunks,
     sha256_hex,
 )
@@ -24,6 +25,7 @@ from tokmill.dataset.finish import Statement, plan_entry, usage, write_manifest
 from tokmill.dataset.layout import (
     EXPORT_RECORD,
     FORMAT_VERSION,
+    KEPT_TOKENIZER,
     PLAN,
     SHARD_BYTES,
     SPLITS,
@@ -41,7 +43,7 @@ from tokmill.settings.names import output_settings, plain
 from tokmill.settings.schema import Config, InputSettings, OutputSettings, TokenizerSettings
 from tokmill.settings.sft import SftSettings
 from tokmill.storage import storage_errors
-from tokmill.tokenizer.kept import tokenizer_for_plan
+from tokmill.tokenizer.kept import packed_tokenizer
 from tokmill.tokenizer.tokenizer import PROBE_TEXT, load_tokenizer, tokenizer_entry
 from tokmill.trainers.export import read_record
 from tokmill.trainers.import_sources import DATATROVE, MEGATRON, NANOGPT
@@ -251,10 +253,14 @@ def _write_parts(
     rows = [_row(file) for file in files]
     slices = [[[i, 0, -1, file.n_bytes]] for i, file in enumerate(files)]
     plan: dict[str, Any] = {**identity, "files": rows, "format": PLAN_FORMAT, "parts": slices}
-    plan["tokenizer"] = tokenizer_for_plan(tokenizer)
+    packed = packed_tokenizer(tokenizer, template="")
+    kept = digest_of_chunks([packed], algorithm).entry(KEPT_TOKENIZER).as_json()
+    plan["tokenizer"] = kept
     plan["fingerprint"] = plan_fingerprint(plan)
     place.create(PLAN, json_chunks(plan))
+    place.write(KEPT_TOKENIZER, packed)
     sums = Sums(algorithm)
+    sums.files.append(kept)
     for number, file in enumerate(files):
         checked = _checked_files(file)
         checked.check(file.paths)

@@ -117,7 +117,7 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "split_logits": ("freed blocks of the logits that other tensors split", "B"),
     "splits": ("splits with packed rows", ""),
     "t": ("tensor-parallel degree", ""),
-    "tokenizer": ("the tokenizer in the plan, compressed", "B"),
+    "tokenizer": ("the file of the tokenizer, compressed", "B"),
     "tokens": ("tokens per sequence in a layer's KV cache", "tokens"),
     "tracker": ("memory of the process that tracks semaphores of spawned workers", "B"),
     "u": ("GPUs that split activations between the matrices: t (sequence parallelism) or 1", ""),
