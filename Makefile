@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # compiles tokmill, and some compile torch.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install pretrain-bin sft-bin quick test check bench oracles docs dist clean
+.PHONY: help install pretrain-bin sft-bin quick test check frozen bench oracles docs dist clean
 
 help:
 	@echo "make pretrain-bin  make .venv, install, turn data_samples/ into shards under out/pretrain, and"
@@ -16,6 +16,7 @@ help:
 	@echo "make test          lint, types, import rules, and all tests"
 	@echo "make quick         lint, types, import rules, and the unit tests: about a minute"
 	@echo "make check         lint, types and import rules alone"
+	@echo "make frozen        add missing kinds to the datasets that later versions must read"
 	@echo "make bench         run tokmill and its peers in turn, on data_samples/ or on BENCH_DATA"
 	@echo "make oracles       also install what some tests compare with: torch, megatron-core, trl, …"
 	@echo "make docs          the pages of docs/ as a site in out/site (python3 -m http.server -d out/site)"
@@ -54,8 +55,8 @@ $(VENV)/checked: $(VENV)/dev $(CHECKED)
 	@touch $@
 
 # The unit tests: without whole runs, and without tests that start a process.
-WHOLE := api bill/measuring cli docs engines extensions faults folders hostile loader mixing oracles \
-	page place run trainers
+WHOLE := api bill/measuring cli docs engines extensions faults folders frozen hostile loader mixing \
+	oracles page place run trainers
 
 quick: check
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -p tests.fixtures.no_processes \
@@ -63,6 +64,10 @@ quick: check
 
 test: check
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+# What is there stays as it was written.
+frozen: $(VENV)/dev
+	$(BIN)/python -m tests.frozen.make
 
 # BENCH_DATA="NAME=FILE …" names corpora in which no text comes twice, BENCH_TOKENIZERS="DIR[:EOS] …"
 # tokenizers, BENCH options. Peers that cannot be installed are left out.

@@ -1,0 +1,212 @@
+"""Write the frozen datasets: small ones of every kind, which all later versions must read.
+
+    python -m tests.frozen.make        write those that are missing, and what is read from them
+
+What is there already stays, so that it goes on to be of the version that wrote it. Remove a folder
+of `datasets/` and its entry in `expected.json` to write one again: with a reason, since users have
+such files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers.pre_tokenizers import ByteLevel
+
+import tokmill
+from tests.frozen.reading import DAMAGES, damaged_reading, interrupted_reading, reading_of
+
+HERE = Path(__file__).parent
+INPUTS, DATASETS, EXPECTED = HERE / "inputs", HERE / "datasets", HERE / "expected.json"
+MODIFIED_NS = 1_700_000_000_000_000_000
+"""When all inputs were changed: a plan names it, and files in a repository have no such time."""
+
+SPECIAL = ("<eos>", "<|im_start|>", "<|im_end|>")
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}"
+    "{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}"
+    "<|im_end|>{% endif %}{{ '\n' }}{% endfor %}"
+)
+QUIET: dict[str, Any] = {
+    "tokenizer": "inputs/tokenizer", "engine": "reference", "progress": False,
+    "workers": 1, "threads": 1,
+}  # fmt: skip
+SEVERAL = """
+[[source]]
+name = "notes"
+paths = ["inputs/documents.jsonl"]
+
+[[source]]
+name = "forum"
+paths = ["inputs/forum.csv"]
+template = "{subject}: {post}"
+"""
+
+
+def write_inputs() -> None:
+    """Write the tokenizer: the 256 bytes, three control tokens and two merges."""
+    folder = INPUTS / "tokenizer"
+    folder.mkdir(parents=True, exist_ok=True)
+    tokens = [*SPECIAL, *sorted(ByteLevel.alphabet()), "th", "the"]
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    added = [{"id": i, "content": name, "special": True, **flags} for i, name in enumerate(SPECIAL)]
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
+    content = {
+        "version": "1.0",
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": {**level, "use_regex": False},
+        "decoder": {**level, "use_regex": False},
+        "model": {
+            "type": "BPE",
+            "vocab": {token: i for i, token in enumerate(tokens)},
+            "merges": [["t", "h"], ["th", "e"]],
+        },
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(content, ensure_ascii=False))
+    named = {"eos_token": "<eos>", "chat_template": TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(named))
+
+
+def prepare(folder: Path) -> None:
+    """Copy inputs and frozen datasets into a folder, with the times that plans name."""
+    shutil.copytree(INPUTS, folder / "inputs")
+    if DATASETS.is_dir():
+        shutil.copytree(DATASETS, folder / "datasets")
+    for path in (folder / "inputs").rglob("*"):
+        os.utime(path, ns=(MODIFIED_NS, MODIFIED_NS))
+
+
+def pretrain(*inputs: str, **settings: Any) -> Callable[[str], None]:
+    """Return what makes a dataset of documents."""
+    names = [f"inputs/{name}" for name in inputs or ("documents.jsonl",)]
+
+    def make(output: str) -> None:
+        tokmill.pretrain(names, output=output, **{**QUIET, **settings})
+
+    return make
+
+
+def sft(*inputs: str, **settings: Any) -> Callable[[str], None]:
+    """Return what makes a dataset of chats."""
+    names = [f"inputs/{name}" for name in inputs or ("chats.jsonl",)]
+
+    def make(output: str) -> None:
+        given = {**QUIET, **settings}
+        tokmill.sft(names, output=output, **given)
+
+    return make
+
+
+def of_sources(output: str) -> None:
+    """Make a dataset of two named sources."""
+    Path("several.toml").write_text(SEVERAL)
+    tokmill.pretrain(config="several.toml", output=output, **QUIET)
+
+
+def packed_later(output: str) -> None:
+    """Make a dataset of documents, and pack it."""
+    pretrain(shard_tokens=60)(output)
+    tokmill.pack(output, 24, last="drop")
+
+
+def imported(output: str) -> None:
+    """Import the tokens of another dataset, as nanoGPT has them."""
+    documents = list(tokmill.open("datasets/documents"))
+    Path("inputs/nanogpt").mkdir(exist_ok=True)
+    np.concatenate(documents[:4]).tofile("inputs/nanogpt/train.bin")
+    np.concatenate(documents[4:]).tofile("inputs/nanogpt/val.bin")
+    tokmill.import_dataset(
+        "inputs/nanogpt", trainer="nanogpt", output=output, tokenizer="inputs/tokenizer",
+        progress=False,
+    )  # fmt: skip
+
+
+def mixed(*inputs: str, **settings: Any) -> Callable[[str], None]:
+    """Return what makes a mix of frozen datasets."""
+    names = {f"datasets/{name.split('=')[0]}": name.split("=")[1] for name in inputs}
+
+    def make(output: str) -> None:
+        tokmill.mix(names, output=output, progress=False, **settings)
+
+    return make
+
+
+def interrupted(output: str) -> None:
+    """Make a run of several parts, and take away what a kill in its last part would leave out."""
+    pretrain(part_bytes=120)(output)
+    manifest = json.loads(Path(output, "manifest.json").read_bytes())
+    record = max(Path(output, "parts").iterdir())
+    for file in manifest["files"]:
+        if f"-{record.stem}-" in file["name"]:
+            Path(output, file["name"]).unlink()
+    Path(output, "manifest.json").unlink()
+    record.unlink()
+
+
+KINDS: dict[str, Callable[[str], None]] = {
+    "documents": pretrain(val_fraction=0.3, shard_tokens=60, part_bytes=200),
+    "wide": pretrain(dtype="uint32"),
+    "sha256": pretrain(checksum="sha256"),
+    "compressed": pretrain("documents.jsonl.gz"),
+    "kept": pretrain(keep=["url", "meta.n"]),
+    "sections": pretrain("sections.jsonl"),
+    "sources": of_sources,
+    "packed": pretrain(packing=16, shard_tokens=60),
+    "packed-later": packed_later,
+    "rejects": pretrain("broken.jsonl", max_reject_fraction=1.0),
+    "chats": sft(val_fraction=0.3),
+    "chats-wide": sft(dtype="uint32", shard_tokens=100),
+    "chats-weights": sft("weighted.jsonl", weights="file"),
+    "chats-packed": sft(packing=96, max_tokens=96),
+    "chats-rows": sft("weighted.jsonl", packing=96, packed_rows=True, weights="file"),
+    "imported": imported,
+    "mix": mixed("documents=2x", "wide=1x", shuffle=7, dtype="uint32"),
+    "mix-linked": mixed("documents=1x", "kept=1x"),
+    "mix-chats": mixed("chats=2x", shuffle=7, dedup="mark"),
+    "interrupted": interrupted,
+}
+
+
+def main() -> None:
+    """Write what is missing."""
+    if not (INPUTS / "tokenizer").is_dir():
+        write_inputs()
+    expected = json.loads(EXPECTED.read_text("utf-8")) if EXPECTED.is_file() else {}
+    for name, make in KINDS.items():
+        if (DATASETS / name).is_dir() and name in expected:
+            continue
+        with tempfile.TemporaryDirectory(prefix="tokmill-frozen-") as desk, chdir(desk):
+            prepare(Path(desk))
+            make("made")
+            Path("made/.lock").unlink(missing_ok=True)
+            if (INPUTS / "nanogpt").is_dir() or name == "imported":
+                shutil.copytree("inputs/nanogpt", INPUTS / "nanogpt", dirs_exist_ok=True)
+            is_finished = name != "interrupted"
+            expected[name] = (reading_of if is_finished else interrupted_reading)(Path("made"))
+            shutil.copytree("made", DATASETS / name)
+        print(name)
+        save(expected)
+    for damage in DAMAGES:
+        if damage not in expected.setdefault("damaged", {}):
+            with tempfile.TemporaryDirectory(prefix="tokmill-frozen-") as desk, chdir(desk):
+                prepare(Path(desk))
+                expected["damaged"][damage] = damaged_reading(damage)
+    save(expected)
+
+
+def save(expected: dict[str, Any]) -> None:
+    """Write what is expected."""
+    EXPECTED.write_text(json.dumps(expected, ensure_ascii=False, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
