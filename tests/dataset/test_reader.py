@@ -44,6 +44,7 @@ def test_a_look_is_taken_once_a_second(make_dataset, monkeypatch) -> None:
     files = ShardFiles(Documents(directory, manifest, "train"))
     read_none(files)
     (directory / "manifest.json").unlink()
+    (directory / "plan.json").unlink()
     now[0] += 0.99
     read_none(files)
     now[0] += 0.02

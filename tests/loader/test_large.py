@@ -39,7 +39,8 @@ def make_sparse(tmp_path: Path, make_manifest) -> Make:
             if i in (0, n_shards - 1):
                 write_index(directory / f"{name}.idx", n_documents)
         totals = {"documents": n_shards * n_documents, "tokens": n_shards * SHARD_TOKENS}
-        files = [{"name": f"{one['name']}.bin", "bytes": 0, "blake3": "0" * 64} for one in shards]
+        names = [f"{one['name']}.{ending}" for one in shards for ending in ("bin", "idx")]
+        files = [{"name": name, "bytes": 0, "blake3": "0" * 64} for name in names]
         write_manifest(directory, make_manifest(totals, shards=shards, files=files))
         return directory
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -159,15 +160,28 @@ def test_every_token_of_every_document_is_in_one_row(pieces: Dataset, split, shi
     assert len(source) > 1
 
 
-def test_a_loader_goes_over_pieces_and_another_index_is_another_dataset(make_dataset) -> None:
+def test_a_loader_goes_over_pieces_and_on_with_its_index_when_another_replaces_it(
+    make_dataset,
+) -> None:
     directory, _ = make_dataset()
     source = packs(tokmill.pack(directory, 4), shift=True)
+    unread = packs(directory, shift=True)
     batches = list(tokmill.loader.Loader(source, batch=2, epochs=1))
     assert [batch["input_ids"].shape for batch in batches] == [(2, 4), (2, 4)]
     other = packs(tokmill.pack(directory, 5), shift=True)
     assert source.fingerprint != other.fingerprint
+    source.check()
+    again = list(tokmill.loader.Loader(source, batch=2, epochs=1))
+    assert [batch["input_ids"].tolist() for batch in again] == [
+        batch["input_ids"].tolist() for batch in batches
+    ]
     with pytest.raises(VerifyError, match="was replaced after it was opened"):
-        source.check()
+        unread[0]
+    with pytest.raises(VerifyError, match="was replaced after it was opened"):
+        pickle.loads(pickle.dumps(source))
+    tokmill.pack(directory, 4)
+    assert packs(directory, shift=True).fingerprint == source.fingerprint
+    assert pickle.loads(pickle.dumps(source))[0].keys() == source[0].keys()
 
 
 def test_a_batch_is_its_rows_in_the_order_asked_for(chats: Dataset) -> None:

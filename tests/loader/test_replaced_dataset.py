@@ -1,7 +1,13 @@
-"""A dataset that was replaced, moved or removed after it was opened is noticed."""
+"""A dataset that was replaced, moved or removed after it was opened is noticed.
+
+One that was packed, repaired or made again with the same tokens is the same, for a training that
+goes on and for one that is resumed.
+"""
 
 from __future__ import annotations
 
+import os
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import tokmill
 from tokmill.dataset import documents as module
 from tokmill.errors import StateError, VerifyError
 from tokmill.loader import Loader, collate, documents, packs, windows
@@ -116,3 +123,103 @@ def test_a_worker_of_torch_notices_in_one_line(opened) -> None:
         assert str(info.value) == (
             f"{directory}: the dataset was replaced after it was opened: open it again"
         )
+
+
+ROWS = [{"text": f"hello {i} there"} for i in range(12)]
+
+
+def packed(make: Callable[..., Any], directory: Path) -> None:
+    tokmill.pack(directory, 8)
+    tokmill.pack(directory, 16)
+
+
+def repaired(make: Callable[..., Any], directory: Path) -> None:
+    (directory / "train-0000001-0000.bin").unlink()
+    make(directory)
+
+
+def remade(make: Callable[..., Any], directory: Path) -> None:
+    shutil.rmtree(directory)
+    make(directory)
+
+
+def overwritten(make: Callable[..., Any], directory: Path) -> None:
+    make(directory, overwrite=True)
+
+
+def made_elsewhere(make: Callable[..., Any], directory: Path) -> None:
+    make(directory.with_name("elsewhere"), workers=2)
+    shutil.rmtree(directory)
+    directory.with_name("elsewhere").rename(directory)
+
+
+@pytest.fixture
+def make(tmp_path: Path, tokenizer_dir: Path, write_rows) -> Callable[..., Any]:
+    """Make the dataset of a run of several parts."""
+    source = write_rows(tmp_path / "in.jsonl", ROWS)
+
+    def make(directory: Path, **settings: Any) -> Any:
+        given = {"tokenizer": tokenizer_dir, "engine": "reference", "threads": 1}
+        return tokmill.pretrain(
+            source, output=directory, progress=False, **given | {"part_bytes": 200} | settings
+        )
+
+    return make
+
+
+@pytest.mark.parametrize("change", [packed, repaired, remade, overwritten, made_elsewhere])
+def test_the_same_tokens_go_on_and_resume(make, out, change, monkeypatch) -> None:
+    monkeypatch.setattr(module, "LOOK_S", 0)
+    make(out)
+    loader = Loader(windows(out, 4, shift=True), 2, seed=1, epochs=2)
+    expected = [batch["input_ids"].tolist() for batch in loader]
+    loader = Loader(windows(out, 4, shift=True), 2, seed=1, epochs=2)
+    pickled = pickle.dumps(windows(out, 4, shift=True))
+    batches = iter(loader)
+    read = [next(batches)["input_ids"].tolist()]
+    state = loader.state_dict()
+
+    change(make, out)
+
+    read += [batch["input_ids"].tolist() for batch in batches]
+    assert read == expected
+    resumed = Loader(windows(out, 4, shift=True), 2, seed=1, epochs=2)
+    resumed.load_state_dict(state)
+    assert [batch["input_ids"].tolist() for batch in resumed] == expected[1:]
+    assert len(pickle.loads(pickled)) == len(windows(out, 4, shift=True))
+
+
+def test_a_training_goes_on_while_a_lost_file_is_made_again(make, out, monkeypatch) -> None:
+    monkeypatch.setattr(module, "LOOK_S", 0)
+    make(out)
+    source = windows(out, 4, shift=True)
+    (out / "manifest.json").rename(out.with_name("kept"))  # as a run that repairs begins
+    assert len(source[0]["input_ids"]) == 4
+    (out / "plan.json").rename(out.with_name("plan"))
+    (out / "plan.json").write_bytes(b"{}")  # of another run
+    with pytest.raises(VerifyError, match="moved or removed after it was opened"):
+        source[0]
+
+
+def test_a_file_that_was_cut_is_read_again_once_it_is_repaired(make, out, monkeypatch) -> None:
+    monkeypatch.setattr(module, "LOOK_S", 0)
+    make(out)
+    source = windows(out, 4, shift=True)
+    before = source[0]["input_ids"].tolist()
+    path = out / "train-0000000-0000.bin"
+    path.chmod(0o644)
+    os.truncate(path, 2)
+    with pytest.raises(VerifyError, match="it was cut while it was read"):
+        source[0]
+    make(out)
+    assert source[0]["input_ids"].tolist() == before
+
+
+def test_a_state_of_sums_of_another_algorithm_cannot_be_compared(make, tmp_path: Path) -> None:
+    sums = [make(tmp_path / name, checksum=name).directory for name in ("blake3", "sha256")]
+    one, other = (Loader(windows(directory, 4, shift=True), 1) for directory in sums)
+    with pytest.raises(StateError) as info:
+        other.load_state_dict(one.state_dict())
+    assert "files have sums of blake3 there, of sha256 here: they cannot be compared" in str(
+        info.value
+    )

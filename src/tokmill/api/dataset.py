@@ -12,6 +12,7 @@ import numpy as np
 from tokmill.api import jobs
 from tokmill.api.shown import ShownStatistics
 from tokmill.dataset.documents import Documents
+from tokmill.dataset.identity import identity_of
 from tokmill.dataset.layout import SPLITS
 from tokmill.dataset.origins import Origin, OriginFinder
 from tokmill.dataset.packing import Packs
@@ -133,6 +134,19 @@ class Dataset:
 
         of_files = sum(file["bytes"] for file in self.manifest["files"])
         return int(of_files + sum(map(len, json_chunks(self.manifest))))
+
+    @cached_property
+    def identity(self) -> str:
+        """Return what tells the tokens of this dataset from those of others, as a sha256.
+
+        Datasets whose files of tokens are equal have one identity, whatever made them, whether they
+        are packed or not. Before the `:` stands the algorithm of the sums of the files: datasets
+        with sums of two algorithms cannot be compared.
+
+        Raises:
+            VerifyError: the manifest lists no sum of a file.
+        """
+        return identity_of(self.manifest, self.directory)
 
     @cached_property
     def shards(self) -> tuple[ShardInfo, ...]:

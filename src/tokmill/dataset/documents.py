@@ -14,18 +14,21 @@ import os
 import secrets
 import time
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokmill.dataset.checksum import FileEntry, digest_of
 from tokmill.dataset.file_array import MappedFile, OpenFile
-from tokmill.dataset.layout import MANIFEST, SIDECARS
+from tokmill.dataset.identity import identity_of, replaced
+from tokmill.dataset.layout import MANIFEST, PLAN, SIDECARS
 from tokmill.dataset.manifest_shape import sidecars_of
 from tokmill.dataset.reader import Shard, open_shard, read_manifest
 from tokmill.dataset.sidecars import HEADER, METADATA, open_index, read_metadata
 from tokmill.errors import VerifyError
+from tokmill.opening import open_regular
 from tokmill.storage import read_errors, storage_errors
 from tokmill.urls import refuse_store, store_url
 from tokmill.words import plural
@@ -155,10 +158,11 @@ class Documents:
 class ShardFiles:
     """The files of the shards of a split. Safe to use from several threads, and after a fork.
 
-    Reads check once a second that the dataset is still the one that was opened. The manifest has
-    the sums of all files: another dataset at the same path has another one, even where its files
-    have equal sizes. It is read again only when its file is not the same any more. A dataset that
-    is being made has no sum, and is not checked.
+    Reads check once a second that the dataset is still the one that was opened, by its identity:
+    another dataset at the same path has another one, even where its files have equal sizes; one
+    that was packed, repaired, or made again with equal tokens has the same. The manifest is read
+    again only when its file is not the same any more. A dataset that is being made has no sum, and
+    is not checked.
 
     Attributes:
         dtypes: dtype of a token in each kind of file, by its ending: `bin`, and the sidecars.
@@ -169,9 +173,8 @@ class ShardFiles:
         self._documents = documents
         self._root = str(documents.directory)
         self._tokens = np.array([entry["tokens"] for entry in documents.entries], np.int64)
-        # A dataset that is being made has no sum yet: nothing of another one may stay open.
-        self._sha256 = manifest.get("sha256") or secrets.token_hex()
         self._is_finished = "sha256" in manifest
+        self._checked_plan: tuple[int, int, int, int] | None = None
         self._seen: tuple[int, int, int, int] | None = None
         self._next_look_s = 0.0
         self.dtypes: dict[str, np.dtype[Any]] = {
@@ -179,8 +182,19 @@ class ShardFiles:
             **{ending: SIDECARS[ending] for ending in sidecars_of(manifest)},
         }
 
+    @cached_property
+    def identity(self) -> str:
+        """Return what tells this dataset from others; see `identity_of`."""
+        if self._is_finished:
+            return identity_of(self._documents.manifest, self._documents.directory)
+        # A dataset that is being made has no sum yet: nothing of another one may stay open.
+        return secrets.token_hex()
+
     def check(self) -> None:
-        """Check that the manifest is still there, unchanged.
+        """Check that the dataset at the path has the identity of the one that was opened.
+
+        A run that makes a lost file again takes the manifest away until all files are there. They
+        have the same bytes as long as the plan is the same.
 
         Raises:
             VerifyError: the dataset was replaced or removed.
@@ -189,20 +203,33 @@ class ShardFiles:
         if not self._is_finished:
             return
         directory = self._documents.directory
-        path = directory / MANIFEST
-        with storage_errors(path):
-            try:
-                status = path.stat()
-            except FileNotFoundError:
+        seen = _stamp(directory / MANIFEST)
+        if seen is None:
+            if not self._is_repaired():
                 raise VerifyError(
                     f"{directory}: the dataset was moved or removed after it was opened"
-                ) from None
-        seen = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
-        if seen != self._seen and read_manifest(directory).get("sha256") != self._sha256:
-            raise VerifyError(
-                f"{directory}: the dataset was replaced after it was opened: open it again"
-            )
+                )
+        elif seen != self._seen:
+            now = read_manifest(directory)
+            is_same = now.get("sha256") == self._documents.manifest["sha256"]
+            if not is_same and identity_of(now, directory) != self.identity:
+                raise replaced(directory)
         self._seen, self._next_look_s = seen, time.monotonic() + LOOK_S
+
+    def _is_repaired(self) -> bool:
+        """Return whether the plan that stands in the directory is still that of the dataset."""
+        path = self._documents.directory / PLAN
+        seen = _stamp(path)
+        if seen is None or seen != self._checked_plan:
+            listed = [one for one in self._documents.manifest["files"] if one["name"] == PLAN]
+            if seen is None or not listed:
+                return False
+            planned = FileEntry.from_json(listed[0])
+            with read_errors(path), open_regular(path, follow_links=True) as file:
+                if digest_of(file, planned.algorithm).entry(PLAN) != planned:
+                    return False
+            self._checked_plan = seen
+        return True
 
     def _check_now_and_then(self) -> None:
         """Check like `check` when the last time is a second ago; otherwise it costs 0.1 µs."""
@@ -220,7 +247,7 @@ class ShardFiles:
         self._check_now_and_then()
         entries, item = self._documents.entries, into.itemsize
         data = into.view(np.uint8).data
-        (opened, _), sha256 = _caches(), self._sha256
+        (opened, _), identity = _caches(), self.identity
         columns = (spans.starts * item, spans.targets * item, spans.lengths * item)
         shards = spans.shards.tolist()
         rows = zip(shards, *(column.tolist() for column in columns), strict=True)
@@ -230,13 +257,14 @@ class ShardFiles:
                 if shard != last:
                     entry, last = entries[shard], shard
                     path = f"{self._root}/{entry['name']}.{ending}"
-                    file = opened(path, entry["tokens"] * item, sha256)
+                    file = opened(path, entry["tokens"] * item, identity)
                 if os.preadv(file.fd, (data[target : target + length],), start) != length:
                     file.read_into(data[target : target + length], start)
         except OSError as error:
             with read_errors(Path(path)):
                 raise error
         except VerifyError:
+            close_files()  # one that was cut and is repaired has another file at its path
             self.check()  # the reason may be another dataset
             raise
 
@@ -254,8 +282,9 @@ class ShardFiles:
         path, item_bytes = f"{self._root}/{entry['name']}.idx", self.dtypes["bin"].itemsize
         _, opened = _caches()
         try:
-            return opened(path, entry["documents"], item_bytes, self._sha256).checked()
+            return opened(path, entry["documents"], item_bytes, self.identity).checked()
         except VerifyError:
+            close_files()  # one that was cut and is repaired has another file at its path
             self.check()  # the reason may be another dataset
             raise
 
@@ -321,10 +350,20 @@ def _caches() -> tuple[
     """Return what opens a file, and an index; those of the process that were used last stay open.
 
     They use at most half of the descriptors that the process may have; an index takes two. The
-    sha256 of a manifest is part of the key, so that a new dataset at an old path is opened anew.
+    identity of the dataset is part of the key, so that a new one at an old path is opened anew.
     """
     most_open = max(FEWEST_OPEN, _most_descriptors() // 6)
     return lru_cache(most_open)(_opened), lru_cache(most_open)(_index)
+
+
+def _stamp(path: Path) -> tuple[int, int, int, int] | None:
+    """Return what differs when a file is another one, or was written to; None without a file."""
+    with storage_errors(path):
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _most_descriptors() -> int:
@@ -334,7 +373,7 @@ def _most_descriptors() -> int:
     return 16_384 if limit == resource.RLIM_INFINITY else min(limit, 16_384)
 
 
-def _opened(path: str, n_bytes: int, _sha256: str) -> OpenFile:
+def _opened(path: str, n_bytes: int, _identity: str) -> OpenFile:
     with read_errors(Path(path)):
         file = OpenFile(path)
     if file.n_bytes != n_bytes:
@@ -345,5 +384,5 @@ def _opened(path: str, n_bytes: int, _sha256: str) -> OpenFile:
     return file
 
 
-def _index(path: str, n_documents: int, item_bytes: int, _sha256: str) -> _MappedIndex:
+def _index(path: str, n_documents: int, item_bytes: int, _identity: str) -> _MappedIndex:
     return _MappedIndex(path, n_documents, item_bytes)

@@ -112,7 +112,7 @@ _MIX: dict[str, Any] = {
     **dict.fromkeys(("duplicates?", "overlap?"), COUNT),
 }
 _MIX["inputs"] = [
-    {"directory": TEXT, "sha256": TEXT, "first_part": COUNT, "first_slice": _SLICE, "mix?": _MIX}
+    {"directory": TEXT, "identity?": TEXT, "first_part": COUNT, "first_slice": _SLICE, "mix?": _MIX}
 ]
 
 

@@ -41,7 +41,8 @@ class Loader:
         n_samples: samples of an epoch: those of all sources together.
         shares: in a blend, samples of each source in a period of `sum(shares)` samples. After any
             number of samples, each source has had its share, rounded up or down.
-        fingerprint: sha256 of everything that decides the sequence, except the seed.
+        fingerprint: what decides the sequence, except the seed: the algorithm of the sums of the
+            files, `:`, and a sha256. Datasets with equal files have one, wherever they were made.
 
     Args:
         sources: windows or packs; or a blend: a list of (source, weight). Weights are shares of

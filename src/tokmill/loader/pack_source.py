@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokmill.dataset.identity import identity_of, replaced
+from tokmill.dataset.layout import pack_names
 from tokmill.dataset.packs import open_rows
+from tokmill.dataset.reader import read_manifest
 from tokmill.errors import UsageError, VerifyError
 from tokmill.loader.source import (
     EVERY_ROW,
@@ -22,7 +25,7 @@ from tokmill.words import plural
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -43,16 +46,21 @@ class PackSource(RowSource):
         self.shift, self.padded = options["shift"], options["pad"]
         self.has_cu_seqlens = options["cu_seqlens"]
         super().__init__(dataset, split, options, ("shift",))
-        packed = self._manifest.get("packs", {})
-        if split not in packed:
-            how = f"documents are not packed: run tokmill pack {self.directory} --length=4096"
-            if self.kind == "sft":
-                how = "samples are not packed: make it with tokmill sft --packing=4096"
-            raise UsageError(f"{self.directory}: its {how}, or read it with documents or windows")
-        self.length, self._n_rows = packed[split]["capacity"], packed[split]["rows"]
+        packed = self._manifest["packs"][split]
+        self.length, self._n_rows = packed["capacity"], packed["rows"]
+        self.fingerprint += f" length={self.length}"
         self.dtypes = dict.fromkeys(("input_ids", "labels", "position_ids"), np.int64)
         if "weight" in self._files.dtypes:
             self.dtypes["weights"] = np.float32
+
+    def _beside(self, manifest: Mapping[str, Any]) -> Sequence[str]:
+        """Return the names of the files of the pack index; raises `UsageError` without one."""
+        if self.split in manifest.get("packs", {}):
+            return pack_names(self.split, manifest["packs"][self.split])
+        how = f"documents are not packed: run tokmill pack {self.directory} --length=4096"
+        if self.kind == "sft":
+            how = "samples are not packed: make it with tokmill sft --packing=4096"
+        raise UsageError(f"{self.directory}: its {how}, or read it with documents or windows")
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -97,8 +105,16 @@ class PackSource(RowSource):
 
     @cached_property
     def _reader(self) -> PackReader:
-        """Return the reader, whose index is mapped when the first row is read."""
-        self.check()
+        """Return the reader, whose index is mapped when the first row is read.
+
+        Once it is mapped, new packs in its place change nothing here. So they are compared now.
+        """
+        now = read_manifest(self.directory)
+        if (
+            self.split not in now.get("packs", {})
+            or identity_of(now, self.directory, self._beside(now)) != self.identity
+        ):
+            raise replaced(self.directory)
         reader = open_rows(self.directory, self._manifest, self.split)
         if reader.packs.n_rows != self._n_rows:
             raise VerifyError(

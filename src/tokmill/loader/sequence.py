@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokmill.dataset.identity import algorithm_of
 from tokmill.errors import StateError, UsageError
 from tokmill.loader.order import AT_ONCE, MOST, Blend, shuffled
 from tokmill.loader.source import IGNORED, RowSource, checked_count, cu_seqlens
@@ -50,7 +51,8 @@ class SampleSequence:
     Attributes:
         n_samples: samples of all sources together: an epoch of the sequence.
         shares: samples of each source in a period of the blend.
-        fingerprint: sha256 of everything that decides the sequence, except the seed.
+        fingerprint: what decides the sequence, except the seed: the algorithm of the sums of the
+            files, `:`, and a sha256.
         n_global: samples in a batch of all ranks.
         pads: whether a last batch is padded; otherwise the tail of an epoch is left out.
     """
@@ -70,7 +72,9 @@ class SampleSequence:
             _check_alike(self.sources)
         made_of = [one.fingerprint for one in self.sources]
         decisive = [made_of, self._lengths, self.shares, self.shuffle]
-        self.fingerprint = hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
+        algorithms = sorted({algorithm_of(one.identity) for one in self.sources})
+        digest = hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
+        self.fingerprint = f"{'+'.join(algorithms)}:{digest}"
         shuffled([0], 1, seed=self.seed)  # refuses a wrong seed here, not with the first batch
         self.batch, self.world = checked_count("batch", batch), checked_count("world", world)
         self.rank = checked_count("rank", rank, least=0)
@@ -133,7 +137,9 @@ class SampleSequence:
             ) from None
         for name, expected in (("fingerprint", self.fingerprint), ("seed", self.seed)):
             if found[name] != expected:
-                why = "sources, weights or shuffle changed" if name == "fingerprint" else "changed"
+                why = "changed"
+                if name == "fingerprint":
+                    why = _why_other(str(found[name]), self.fingerprint)
                 raise StateError(
                     f"state of another sequence: {name} {found[name]} in the state, {expected} "
                     f"here ({why}); go on with what it was saved with, or without the state"
@@ -214,6 +220,14 @@ class SampleSequence:
         if self.sources[first].has_cu_seqlens:
             into["cu_seqlens"] = cu_seqlens(into["position_ids"])
         return into
+
+
+def _why_other(found: str, expected: str) -> str:
+    """Return why a state may be of another sequence, by its fingerprint and the one here."""
+    saved, here = algorithm_of(found), algorithm_of(expected)
+    if saved != here:
+        return f"files have sums of {saved} there, of {here} here: they cannot be compared"
+    return "sources, weights or shuffle changed"
 
 
 def _with_weights(sources: Any) -> tuple[list[RowSource], list[Any]]:

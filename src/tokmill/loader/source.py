@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tokmill.dataset.documents import Documents, ShardFiles
+from tokmill.dataset.identity import identity_of, replaced
 from tokmill.dataset.layout import SPLITS
 from tokmill.dataset.reader import check_readable, read_manifest
-from tokmill.errors import UsageError, VerifyError
+from tokmill.errors import UsageError
 from tokmill.urls import refuse_store
 
 if TYPE_CHECKING:
@@ -61,8 +62,10 @@ class Source(ABC):
         kind: of the dataset: `pretrain` or `sft`.
         probe_ids: ids of a probe text, which tell tokenizers apart; () in old datasets.
         pad_id: the id of padding, which is eos.
-        fingerprint: the sha256 of the manifest, and the arguments that decide the samples. Two
-            sources with equal fingerprints have the same samples in the same order.
+        identity: of the files that are read, by their sums in the manifest: those of the tokens,
+            and what else the source reads. Two datasets with equal files have one identity.
+        fingerprint: the identity, and the arguments that decide the samples. Two sources with
+            equal fingerprints have the same samples in the same order.
     """
 
     def __init__(
@@ -78,7 +81,6 @@ class Source(ABC):
         self.kind = str(manifest.get("kind", "pretrain"))
         self.pad_id = int(manifest["tokenizer"]["eos"]["id"])
         self.probe_ids = tuple(manifest["tokenizer"].get("probe", {}).get("ids", ()))
-        self._edition = str(manifest["sha256"])
         self._documents = Documents(self.directory, manifest, split)
         self._files = ShardFiles(self._documents)
         if not len(self._documents):
@@ -86,8 +88,13 @@ class Source(ABC):
             raise UsageError(
                 f"{self.directory}: no documents in {split}; it has {' and '.join(held)}"
             )
+        self.identity = identity_of(manifest, self.directory, self._beside(manifest))
         shown = [f"{name}={options[name]}" for name in decisive]
-        self.fingerprint = " ".join([self._edition, type(self).__name__, split, *shown])
+        self.fingerprint = " ".join([self.identity, type(self).__name__, split, *shown])
+
+    def _beside(self, manifest: Mapping[str, Any]) -> Sequence[str]:
+        """Return the names of the files that are read beside those of tokens, masks and weights."""
+        return ()
 
     @abstractmethod
     def __len__(self) -> int:
@@ -124,7 +131,7 @@ class Source(ABC):
     def __reduce__(self) -> tuple[Callable[..., Source], tuple[Any, ...]]:
         """Pickle as the path of the directory; it is opened again when unpickled."""
         return _reopened, (
-            type(self), str(self.directory), self.split, self._options, self._edition,
+            type(self), str(self.directory), self.split, self._options, self.identity,
         )  # fmt: skip
 
     def numbers(self, given: Numbers) -> npt.NDArray[np.int64]:
@@ -252,13 +259,11 @@ def _opened(dataset: AnyDataset, split: str) -> tuple[Path, dict[str, Any]]:
 
 
 def _reopened(
-    kind: Callable[..., Source], directory: str, split: str, options: dict[str, Any], edition: str
+    kind: Callable[..., Source], directory: str, split: str, options: dict[str, Any], identity: str
 ) -> Source:
     source = kind(directory, split, options)
-    if source._edition != edition:
-        raise VerifyError(
-            f"{directory}: the dataset was replaced after it was opened: open it again"
-        )
+    if source.identity != identity:
+        raise replaced(source.directory)
     return source
 
 

@@ -71,21 +71,30 @@ class InputFiles:
     def watch(self, temporary: Temporary) -> None:
         """Keep the stamps of the files of all shards, or take those that a stopped mix has kept.
 
+        An input that was made again since then has other stamps, and the same bytes: a file of it
+        is summed now, and has its new stamp from here on.
+
         Raises:
             VerifyError: a file is missing, or has another size than its manifest says.
         """
         if temporary.has(_STAMPS):
             for number, written, changed in json.loads(temporary.read(_STAMPS)):
                 file = self.files[number]
-                self._datasets[file.directory].stamps[file.path] = Stamp(tuple(written), changed)
+                checked = self._datasets[file.directory]
+                checked.watch([file.path])
+                kept = Stamp(tuple(written), changed)
+                if checked.stamps[file.path].written == kept.written:
+                    checked.stamps[file.path] = kept
+                else:
+                    checked.check([file.path])
             return
         rows = []
         for number, file in enumerate(self.files):
             checked = self._datasets[file.directory]
             checked.watch([file.path])
             rows.append([number, *checked.stamps[file.path]])
-        with temporary.new(_STAMPS) as kept:
-            kept.write(json.dumps(rows).encode())
+        with temporary.new(_STAMPS) as file_of_stamps:
+            file_of_stamps.write(json.dumps(rows).encode())
 
     def check_first(self) -> None:
         """Check what must be sound before anything else is read."""

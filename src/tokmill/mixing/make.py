@@ -33,11 +33,13 @@ from tokmill.dataset.contents import (
     remove_leftovers,
 )
 from tokmill.dataset.finish import usage, write_manifest
+from tokmill.dataset.identity import identity_of
 from tokmill.dataset.layout import (
     KEPT_TOKENIZER,
     MANIFEST,
     MIX,
     MIX_REQUEST,
+    ORIGIN,
     REJECTS,
     SIDECARS,
     SPLITS,
@@ -45,7 +47,9 @@ from tokmill.dataset.layout import (
     rejects_name,
     shard_stem,
 )
+from tokmill.dataset.manifest_shape import files_of_shards
 from tokmill.dataset.reader import intact_manifest_in, surrounding_dataset
+from tokmill.dataset.sidecars import METADATA
 from tokmill.dataset.writer import ShardEntry, write_hashed_chunks
 from tokmill.errors import RecordError, StateError, StorageError, UsageError, VerifyError
 from tokmill.extensions import find_path
@@ -55,7 +59,14 @@ from tokmill.mixing.checks import InputFiles
 from tokmill.mixing.drop_list import keep_drop_lists, write_drop_lists
 from tokmill.mixing.duplicates import BUCKET_DOCUMENTS, hashes_of, make_marks, open_marks
 from tokmill.mixing.finish import count, linked_histogram, statement_of
-from tokmill.mixing.inputs import described, open_inputs, overlaps, warn_of_copies, warn_of_rules
+from tokmill.mixing.inputs import (
+    described,
+    open_inputs,
+    overlaps,
+    slice_of_part,
+    warn_of_copies,
+    warn_of_rules,
+)
 from tokmill.mixing.output import amounts_of, parts_of, pieces_of, runs_of
 from tokmill.mixing.selection import Selection, choose, everything
 from tokmill.mixing.settings import DROP, MARK, requests
@@ -132,15 +143,46 @@ def mix(settings: MixSettings, watcher: Watcher, *, overwrite: bool = False) -> 
                 raise
 
 
-def _identity(settings: MixSettings, inputs: Inputs, lists: Sequence[str]) -> list[Any]:
-    """Return what decides the bytes: settings, inputs, drop lists, the code of `--where`.
+def _identity(settings: MixSettings, inputs: Inputs, lists: Sequence[str]) -> dict[str, Any]:
+    """Return what decides the bytes of a mix, and nothing of how its inputs were made.
 
     `lists`: the sums of the drop lists.
     """
-    sums = [*(dataset.manifest["sha256"] for dataset in inputs.datasets), *lists]
+    code = ""
     if settings.where and (extension := find_path("where", settings.where).extension):
-        sums.append(extension.sha256)
-    return [settings.identity(), sums]
+        code = extension.sha256
+    return {
+        "settings": settings.identity(),
+        "inputs": [_input_identity(dataset) for dataset in inputs.datasets],
+        # Which documents each request takes: a source is named by the paths of its dataset.
+        "request_of_source": inputs.request_of_row.tolist(),
+        "slices_of_sources": [len(row.get("slices", (0,))) for row in inputs.rows],
+        "keep": list(inputs.keep),
+        "packing": [inputs.packing, inputs.has_packed_rows],
+        "drop": list(lists),
+        "where": code,
+    }
+
+
+def _input_identity(dataset: Input) -> list[Any]:
+    """Return the identity of an input with all that a mix carries, and the slices of its shards.
+
+    What is carried: origins, kept fields and rejects.
+    """
+    manifest = dataset.manifest
+    beside = [
+        name
+        for name, _ in files_of_shards(manifest["shards"], manifest)
+        if name.endswith((ORIGIN, METADATA))
+    ]
+    rejects = (file["name"] for file in manifest["files"])
+    beside += sorted(name for name in rejects if name.startswith(f"{REJECTS}/"))
+    slices = []
+    for shard in manifest["shards"]:
+        part = int(shard["name"].split("-")[1])
+        first = shard.get("first_slice", slice_of_part(manifest.get("mix", {}), part))
+        slices.append([shard["name"], first])
+    return [identity_of(manifest, dataset.place, beside), slices]
 
 
 def check_output(place: Place, inputs: Inputs, settings: MixSettings) -> None:
@@ -512,7 +554,7 @@ def _entry(job: Job, fingerprint: str, found: Mapping[str, int]) -> dict[str, An
         "inputs": [
             {
                 "directory": dataset.place,
-                "sha256": dataset.manifest["sha256"],
+                "identity": identity_of(dataset.manifest, dataset.place),
                 "first_part": dataset.first_part,
                 "first_slice": dataset.first_slice,
                 **({"mix": dataset.manifest["mix"]} if "mix" in dataset.manifest else {}),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.checksum import FileEntry, digest_of
 from tokmill.dataset.contents import parse_export_record
+from tokmill.dataset.identity import identity_of
 from tokmill.dataset.layout import EXPORT_RECORD
 from tokmill.errors import TokmillError, UsageError, VerifyError
 from tokmill.extensions import find, one_line
@@ -290,7 +291,10 @@ def _record(
         "format": "tokmill export",
         "tokmill_version": __version__,
         **about,
-        "dataset": {"directory": str(source.directory), "sha256": source.manifest["sha256"]},
+        "dataset": {
+            "directory": str(source.directory),
+            "identity": identity_of(source.manifest, source.directory),
+        },
         "dtype": source.manifest["dtype"],
         "tokenizer": {key: tokenizer[key] for key in ("name", "identity", "vocab_size", "eos")},
         "mask_alignment": layout.mask_alignment,

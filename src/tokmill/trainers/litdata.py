@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from tokmill.dataset.identity import identity_of
 from tokmill.errors import UsageError, VerifyError
 from tokmill.trainers.trainer import Checked, Layout, Written
 from tokmill.words import plural
@@ -158,7 +159,7 @@ def _index(source: ExportSource, rows: list[dict[str, Any]]) -> bytes:
     }
     index: dict[str, Any] = {"chunks": rows, "config": config}
     # litdata caches remote chunks under this name: it changes with the content, and with it only
-    content = json.dumps([source.manifest["sha256"], rows]).encode()
+    content = json.dumps([identity_of(source.manifest, source.directory), rows]).encode()
     index["updated_at"] = hashlib.sha256(content).hexdigest()[:16]
     return json.dumps(index, sort_keys=True).encode()
 
