@@ -41,7 +41,7 @@ MISTAKES = [
     (f"--output={'n' * 300}", {}, 5, ": file name too long"),
     ("notes.doc", {"notes.doc": "x"}, 2, "notes.doc: expected a file ending in .jsonl"),
     ("bare", {"bare/notes.doc": "x"}, 2, "bare: no file ending in .jsonl"),
-    ("--val-fraction=2", {}, 2, "--val-fraction (output.val_fraction): expected between 0.0"),
+    ("--val-fraction=2", {}, 2, "--val-fraction: expected between 0.0"),
     ("--renderer=template", {}, 2, "renderer template needs a --template"),
     ("--renderer=template --template={", {}, 2, "template '{': "),
     ("--renderer=template --template={nope}", {}, 2, "wants the keys nope; the first"),

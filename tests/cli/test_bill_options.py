@@ -166,7 +166,7 @@ GPT2 = ("memory", "--model", "gpt2")
         ((*GPT2[1:], "--layers", "9" * 12), "model gpt2: --layers: expected a whole number from"),
         (
             (*GPT2[1:], "--micro-batch", "-3"),
-            "--micro-batch (training.micro_batch): expected",
+            "--micro-batch: expected",
         ),
         ((*GPT2[1:], "--gpu", "Voodoo"), "gpu: 'Voodoo' is not known"),
         ((*GPT2[1:], "--deepspeed", "no.json"), "no.json: "),

@@ -98,7 +98,7 @@ def test_quiet_prints_errors_and_what_json_asks_for(pretrain, good, tmp_path):
     assert (json.loads(outcome.out), outcome.err) == (manifest(tmp_path / "out"), "")
     refused = pretrain(good, "--quiet", "--min-tokens", "2")
     assert (refused.code, refused.out) == (6, "")
-    assert "--min-tokens (limits.min_tokens) was 0, is 2" in refused.error
+    assert "--min-tokens was 0, is 2" in refused.error
 
 
 def test_quiet_prints_no_warning(pretrain, good, monkeypatch):

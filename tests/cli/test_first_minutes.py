@@ -110,19 +110,19 @@ def test_a_wrong_value_is_named_by_the_option_the_variable_or_the_file_that_it_c
     expected = "expected between 0.0 and 1.0, found 3.0"
     run = ("pretrain", "a.jsonl", "-t", "t", "-o", "out")
     for words, name in (
-        (["--val-fraction", "3"], "--val-fraction (output.val_fraction)"),
+        (["--val-fraction", "3"], "--val-fraction"),
         (["--config", file], f"{file}: output.val_fraction"),
     ):
         assert tokmill(*run, *words).error == f"{name}: {expected}"
     monkeypatch.setenv("TOKMILL_VAL_FRACTION", "3")
-    assert tokmill(*run).error == f"TOKMILL_VAL_FRACTION (output.val_fraction): {expected}"
+    assert tokmill(*run).error == f"TOKMILL_VAL_FRACTION: {expected}"
 
 
 def test_values_that_contradict_each_other_are_both_named(tokmill, tmp_path):
     file = tmp_path / "run.toml"
     file.write_text("[limits]\nmax_tokens = 3\n")
     outcome = tokmill("pretrain", "a.jsonl", "--config", file, "--min-tokens", "4")
-    assert outcome.error == "--min-tokens (limits.min_tokens): 4 is more than --max-tokens, 3"
+    assert outcome.error == "--min-tokens: 4 is more than --max-tokens, 3"
 
 
 # A book as plain text

@@ -33,28 +33,28 @@ def good(tmp_path: Path) -> Path:
     [
         (
             ("--packing", "-1"),
-            "--packing (sft.packing): expected a number of tokens such as 4096 or 32k",
+            "--packing: expected a number of tokens such as 4096 or 32k",
         ),
         (
             ("--packing", "8", "--max-tokens", "9"),
-            "--packing (sft.packing): rows of 8 tokens",
+            "--packing: rows of 8 tokens",
         ),
         (
             ("--too-long", "window", "--max-tokens", "1"),
-            "--too-long (sft.too_long): a window",
+            "--too-long: a window",
         ),
         (
             ("--train", "-reasoning"),
-            "--train (sft.train): leaves reasoning out, which a Jinja template does not mark",
+            "--train: leaves reasoning out, which a Jinja template does not mark",
         ),
         (("--date", "tomorrow"), "the tokenizer's chat template: the date to write must be"),
         (("--preset", "nanochat"), "template nanochat needs the control tokens <|bos|>, "),
         (("--template", "llama3"), "template llama3 needs the control tokens"),
         (("--template", "none.jinja"), "none.jinja: no such template"),
-        (("--packed-rows",), "--packed-rows (sft.packed_rows): needs --packing"),
+        (("--packed-rows",), "--packed-rows: needs --packing"),
         (
             ("--default-system", "x", "--template", "baby-llama2"),
-            "--default-system (sft.default_system): baby-llama2 refuses it: template baby-llama2",
+            "--default-system: baby-llama2 refuses it: template baby-llama2",
         ),
     ],
 )

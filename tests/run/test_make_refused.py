@@ -16,16 +16,16 @@ from tokmill.run.finish import run
 from tokmill.sources.json_lines import parser_entry
 
 CHANGED_SETTINGS = [
-    ({"shard_tokens": 151}, "--shard-tokens (output.shard_tokens) was 150, is 151"),
+    ({"shard_tokens": 151}, "--shard-tokens was 150, is 151"),
     (
         {"checksum": "sha256"},
         "the algorithm of checksums (output.checksum) was 'blake3', is 'sha256'",
     ),
     (
         {"bos_token": "<bos>"},
-        "--bos-token (tokenizer.bos_token) was '', is '<bos>'; the id of bos was None, is 1",
+        "--bos-token was '', is '<bos>'; the id of bos was None, is 1",
     ),
-    ({"template": "{text}!"}, "--renderer (render.renderer) was 'text', is 'template'; --"),
+    ({"template": "{text}!"}, "--renderer was 'text', is 'template'; --"),
 ]
 
 

@@ -108,7 +108,7 @@ def test_a_variable_means_one_setting_of_all_sections():
     ("message", "expected"),
     [
         ("give --output, a directory", "give output, a directory"),
-        ("--renderer (render.renderer) was 'a'", "renderer (render.renderer) was 'a'"),
+        ("--renderer was 'a'", "renderer was 'a'"),
         (
             r"name all with --template='{title}\n{abstract}', or one with --renderer=text "
             "--fields=text=abstract",
@@ -138,10 +138,22 @@ def test_options_become_the_inside_of_a_table():
     assert in_toml(options) == 'renderer = "text", fields = {text = "my body", title = "a"}'
 
 
-def test_an_error_names_its_setting_in_each_face():
+def test_an_error_names_its_setting_in_each_face(tmp_path, monkeypatch):
     error = UsageError("set --max-tokens to 8 or less", "sft.packing")
     assert str(error) == "sft.packing: set --max-tokens to 8 or less"
-    assert in_options(error) == "--packing (sft.packing): set --max-tokens to 8 or less"
+    assert in_options(error) == "--packing: set --max-tokens to 8 or less"
+    file = tmp_path / "run.toml"
+    file.write_text("[sft]\npacking = 8\n")
+    for words, name in (
+        ((f"--config={file}",), f"{file}: sft.packing"),
+        (("--config", str(file), "--packing", "8"), "--packing"),
+        (("--config", str(tmp_path / "none.toml")), "--packing"),
+        (("--config",), "--packing"),
+    ):
+        assert in_options(error, words).startswith(f"{name}: set ")
+    with monkeypatch.context() as patch:
+        patch.setenv("TOKMILL_SFT_PACKING", "8")
+        assert in_options(error).startswith("TOKMILL_SFT_PACKING: set ")
     with pytest.raises(UsageError) as caught, keyword_errors():
         raise error
     assert str(caught.value) == "packing: set max_tokens to 8 or less"

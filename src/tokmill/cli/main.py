@@ -204,7 +204,7 @@ def _run() -> int:
         if isinstance(error, TokmillError):
             from tokmill.settings.names import in_options  # 25 ms that --help does without
 
-            return _fail(in_options(error), error.exit_code)
+            return _fail(in_options(error, sys.argv[1:]), error.exit_code)
         if is_out_of_memory(error):
             limit = _address_space()
             where = "" if limit is None else f" (ulimit -v allows {memory(limit)})"

@@ -23,7 +23,7 @@ from tokmill.errors import StateError, TokmillError, UsageError
 from tokmill.extensions import DOTTED_PATH, Extension
 from tokmill.recipes.spec import Part, ReadingSettings, RunSpec
 from tokmill.settings.load import build_config
-from tokmill.settings.names import flag, plain
+from tokmill.settings.names import find_setting, plain
 from tokmill.settings.schema import Config, RunSettings
 from tokmill.sources.files import Slice, SourceFile, cut
 from tokmill.sources.json_lines import parser_entry
@@ -320,7 +320,7 @@ def check_same(written: Mapping[str, Any], plan: Plan, place: Place) -> None:
     if told := _changed_tokenizer(written, plan.spec.tokenizer, place):
         changes.append(told)
     changes += [
-        f"{name} was {_shown(before.get(name))}, is {_shown(after.get(name))}"
+        f"{_named(name)} was {_shown(before.get(name))}, is {_shown(after.get(name))}"
         for name in {**after, **before}
         if before.get(name) != after.get(name)
     ]
@@ -368,10 +368,10 @@ def check_rules(written: Mapping[str, Any], kind: str, where: str) -> None:
 
 
 def _fixed_values(head: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield what a plan fixes besides its files and parts: names for messages, and values."""
+    """Yield what a plan fixes besides its files and parts, by the key of a setting or in words."""
     for section, values in head["settings"].items():
         for key, value in values.items():
-            yield f"{flag(section, key)} ({section}.{key})", value
+            yield f"{section}.{key}", value
     for key, words in _HEAD.items():
         yield words, head.get(key)
     yield "the number of ways in which files are read", len(head.get("readings", ())) or 1
@@ -381,6 +381,12 @@ def _fixed_values(head: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for extension in head.get("extensions", ()):
         for key, words in _EXTENSION.items():
             yield f"{words} of {extension['kind']} {extension['name']}", extension[key]
+
+
+def _named(name: str) -> str:
+    """Return the name of a fixed value for a message: of a setting, its option."""
+    setting = find_setting(name)
+    return name if setting is None else setting.option
 
 
 def _shown(value: Any) -> str:

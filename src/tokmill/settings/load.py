@@ -106,8 +106,7 @@ def variable_values(settings: Iterable[Setting]) -> dict[str, dict[str, Any]]:
                 value = from_text(setting, text)
                 build_config({setting.section: {setting.name: value}})
             except UsageError as error:
-                where = f"{setting.variable} ({setting.key})"
-                raise UsageError(f"{where}: {error.args[0]}") from None
+                raise UsageError(f"{setting.variable}: {error.args[0]}") from None
             values.setdefault(setting.section, {})[setting.name] = value
     return values
 

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import shlex
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
+from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 from tokmill.errors import TokmillError, UsageError
+from tokmill.opening import open_regular
 from tokmill.settings.schema import Config, Source
 
 _OPTIONS = {
@@ -189,8 +192,12 @@ def flag(section: str, name: str) -> str:
     return f"--{name.replace('_', '-')}" if setting is None else setting.option
 
 
-def in_options(error: TokmillError) -> str:
-    """Return the message of an error for the command line: `--val-fraction (output.…): …`."""
+def in_options(error: TokmillError, words: Sequence[str] = ()) -> str:
+    """Return the message of an error for the command line, which begins as the setting was given.
+
+    `words`: of the command. A setting is an option, unless only a variable or the file of
+    `--config` gives it.
+    """
     key = error.setting if isinstance(error, UsageError) else ""
     if not key:
         return str(error)
@@ -199,7 +206,35 @@ def in_options(error: TokmillError) -> str:
         return f"--{key.rpartition('.')[2].replace('_', '-')}: {error.args[0]}"
     if setting.metadata.get("is_hidden"):
         return str(error)
-    return f"{setting.option} ({key}): {error.args[0]}"
+    return f"{_as_given(setting, words)}: {error.args[0]}"
+
+
+def _as_given(setting: Setting, words: Sequence[str]) -> str:
+    """Return the name of a setting as it was given: an option, a variable, or a key of a file."""
+    options = [word.partition("=")[0] for word in words]
+    if setting.option in options:
+        return setting.option
+    if os.environ.get(setting.variable):
+        return setting.variable
+    if file := _value_of(words, "--config"):
+        with (
+            suppress(OSError, ValueError, TokmillError),
+            open_regular(Path(file), follow_links=True) as content,
+        ):
+            section = tomllib.load(content).get(setting.section)
+            if isinstance(section, dict) and setting.name in section:
+                return f"{file}: {setting.key}"
+    return setting.option
+
+
+def _value_of(words: Sequence[str], option: str) -> str:
+    """Return the value of an option among the words of a command; '' if it has none."""
+    following = [*words[1:], ""]
+    for i, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name == option:
+            return value if equals else following[i]
+    return ""
 
 
 @contextmanager
