@@ -281,3 +281,37 @@ def test_without_the_package_the_error_says_what_to_install(
 
 
 # A part in a process of Ray, here without Ray
+
+
+# What a file or a renderer decides, in tasks and in a store
+
+
+def test_each_file_of_sections_keeps_its_own_renderer(
+    cluster, url, out, make_config, silent, write_rows, tmp_path
+):
+    texts = {"zh": "苹果是一种水果，" * 20, "en": "An apple is a fruit. " * 20}
+    for name, text in texts.items():
+        section = {"title": name, "content": text}
+        rows = [{"title": f"{name} {i}", "summary": text, "sections": [section]} for i in range(6)]
+        (tmp_path / "corpus").mkdir(exist_ok=True)
+        write_rows(tmp_path / f"corpus/{name}.jsonl", rows)
+    settings = {"renderer": "auto", "part_bytes": 1000}
+    alone = run(make_config(tmp_path / "corpus", **settings), silent)
+    assert set(alone["totals"]["renderers"]) == {"article", "encyclopedia"}
+    made = run(make_config(tmp_path / "corpus", dir=url, executor="ray", **settings), silent)
+    place = open_place(url)
+    names = [shard["name"] for shard in alone["shards"]]
+    assert [shard["name"] for shard in made["shards"]] == names
+    for name in names:
+        assert place.read(f"{name}.bin") == (out / f"{name}.bin").read_bytes()
+    assert made["totals"]["renderers"] == alone["totals"]["renderers"]
+
+
+def test_control_tokens_that_a_renderer_places_are_those_of_one_process(
+    cluster, out, make_config, silent, sources, files_of
+):
+    settings = {"renderer": "tests.fixtures.placing:render"}
+    alone = out.parent / "alone"
+    run(make_config(*sources, dir=str(alone), **settings), silent)
+    run(make_config(*sources, executor="ray", **settings), silent)
+    assert files_of(out) == files_of(alone)
