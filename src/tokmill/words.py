@@ -90,6 +90,11 @@ def count(n: float) -> str:
     return f"{_three_figures(n / 1e12)} trillion"
 
 
+def amount(n: float, thing: str) -> str:
+    """Return a count and a noun: `1 token`, `12,345 tokens`, `1.39 billion tokens`."""
+    return f"{count(n)} {thing}{'' if n == 1 else 's'}"
+
+
 def _three_figures(n: float) -> str:
     return f"{n:.3g}" if n < _ROUNDS_TO_1000 else f"{n:,.0f}"
 

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from tokmill.words import ROUNDED_FROM, count, plural, printable, size
+from tokmill.words import ROUNDED_FROM, amount, plural, printable, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -82,7 +82,7 @@ class Progress:
         of_attempt_bytes = self.input_bytes - self.resumed_bytes
         left_bytes = max(0, self.total_bytes - self.input_bytes)
         left = clock(left_bytes / of_attempt_bytes * elapsed_s) if of_attempt_bytes else "-:--"
-        many_tokens = f"{count(self.tokens)} tokens"
+        many_tokens = f"{amount(self.tokens, 'token')}"
         n_tokens_per_s = (self.tokens - self.resumed_tokens) / elapsed_s
         figures = [
             *([f"{self.percentage:3d}%"] if self.total_bytes else []),

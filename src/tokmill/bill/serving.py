@@ -13,6 +13,7 @@ from tokmill.bill.overhead import overhead_lines
 from tokmill.bill.states.parallel import RankTensor, rank_tensors
 from tokmill.errors import UsageError
 from tokmill.settings.training import InferenceSettings, TrainingSettings
+from tokmill.words import plural
 
 WEIGHTS = Formula(
     "weights",
@@ -131,7 +132,7 @@ def inference_bill(model: Model, settings: InferenceSettings, *, context: int) -
     # Weights are loaded once and stay, so they are not fragmented.
     passing = sum(line.high_bytes for line in lines) - weights.high_bytes
     lines += overhead_lines(allocated, passing)
-    title = f"GPU memory, inference: {settings.batch} x {tokens:,} tokens"
+    title = f"GPU memory, inference: {settings.batch} x {plural(tokens, 'token')}"
     missing = "; ".join(each for each in model.leaves_out if each in UNCOUNTED)
     missing = missing if model.has_shape else MISSING
     return Bill(title, tuple(lines), _leaves_out(model, settings), missing)
@@ -142,7 +143,7 @@ def _check_gpus(model: Model, settings: InferenceSettings) -> None:
     gpus, heads, kv_heads = settings.serving_gpus, model.attention.heads, model.attention.kv_heads
     if heads % gpus:
         raise UsageError(
-            f"serving_gpus: expected a divisor of the model's {heads} heads, found {gpus}"
+            f"serving_gpus: expected a divisor of the model's {plural(heads, 'head')}, found {gpus}"
         )
     if kv_heads % gpus and gpus % kv_heads:
         raise UsageError(

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tokmill.words import plural
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -96,7 +98,8 @@ def count_differs(n_replies: int, n_spans: int) -> ChatError:
     """Return the error for a template that does not mark one span for each reply."""
     return ChatError(
         "turns and spans differ",
-        f"{n_spans} generation blocks for {n_replies} assistant messages: cannot match them",
+        f"{plural(n_spans, 'generation block')} for {plural(n_replies, 'assistant message')}: "
+        "cannot match them",
     )
 
 

@@ -90,8 +90,8 @@ class OpenFile:
     def was_cut(self, start: int, n_read: int, n_bytes: int) -> VerifyError:
         """Return the error of a file that has fewer bytes than when it was opened."""
         return VerifyError(
-            f"{self.path}: it was cut while it was read: {n_read:,} of {n_bytes:,} bytes at "
-            f"{start:,}; see tokmill verify"
+            f"{self.path}: it was cut while it was read: {n_read:,} of {plural(n_bytes, 'byte')} "
+            f"at {start:,}; see tokmill verify"
         )
 
 

@@ -50,6 +50,7 @@ from tokmill.dataset.writer import HashedFile
 from tokmill.errors import UsageError, VerifyError
 from tokmill.settings.declare import parse_quantity
 from tokmill.storage import read_errors, write_chunks
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -146,7 +147,9 @@ def open_packs(directory: Path, split: str, entry: Mapping[str, Any]) -> Packs:
             mapped.append(files[-1].array(dtype))
     rows, samples, *pieces = mapped
     if pieces and len(pieces[0]) != len(samples):
-        raise VerifyError(f"{directory / name}: {len(pieces[0])} pieces, expected {len(samples)}")
+        raise VerifyError(
+            f"{directory / name}: {plural(len(pieces[0]), 'piece')}, expected {len(samples)}"
+        )
     spans = pieces[0].view("<i4").reshape(-1, 2) if pieces else None
     return Packs(rows, samples, spans, tuple(files))
 
@@ -422,7 +425,7 @@ class PackReader:
         lengths = np.bincount(row_of_sample, samples.lengths, len(numbers)).astype(np.int64)
         if len(lengths) and lengths.max() > self.capacity:
             raise VerifyError(
-                f"{self._name} has a row of {lengths.max():,} tokens, more than "
+                f"{self._name} has a row of {plural(lengths.max(), 'token')}, more than "
                 f"{self.capacity:,}; see tokmill verify"
             )
         padding = (self.capacity - lengths) * is_padded

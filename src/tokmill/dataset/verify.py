@@ -393,12 +393,13 @@ def _rows_problem(directory: Path, manifest: dict[str, Any], source: PackReader,
     shards = manifest["packs"][split]["shards"]
     n_rows = sum(entry["documents"] for entry in shards)
     if n_rows != source.packs.n_rows:
-        return f"{MANIFEST}: {n_rows} packed rows of {split}, the index has {source.packs.n_rows}"
+        rows = plural(n_rows, "packed row")
+        return f"{MANIFEST}: {rows} of {split}, the index has {source.packs.n_rows}"
     for entry in shards:
         shard = open_shard(directory, manifest, entry)
         n = len(shard.lengths)
         if np.any(shard.lengths[:] != capacity) or len(shard.tokens) != n * capacity:
-            return f"{shard.name}.idx: not every row has {capacity} tokens"
+            return f"{shard.name}.idx: not every row has {plural(capacity, 'token')}"
         if not np.array_equal(shard.offsets, np.arange(n) * capacity * shard.tokens.itemsize):
             return f"{shard.name}.idx: its byte offsets are not those of its lengths"
         for start in range(0, n, source.block_rows):

@@ -40,6 +40,7 @@ from tokmill.engines.texts import built_in_texts
 from tokmill.errors import TokenizerError, TokmillError
 from tokmill.offsets import byte_offsets, split_by_bytes
 from tokmill.tokenizer.continuation import continuation_tokenizer
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -345,7 +346,7 @@ def _speeds_key(request: EngineRequest, names: Sequence[str], texts: Sequence[st
     versions = ", ".join(f"{name} {engine_version(name, request.tokenizer)}" for name in names)
     return (
         f"speeds and loading of {versions} with {request.tokenizer.identity}, "
-        f"{request.n_threads} threads, {n_bytes} bytes a character"
+        f"{plural(request.n_threads, 'thread')}, {n_bytes} bytes a character"
     )
 
 

@@ -20,6 +20,7 @@ from tokmill.loader.order import shuffled
 from tokmill.mixing.batch import read_chunk, rows_of, trained
 from tokmill.mixing.settings import TRAINED
 from tokmill.mixing.survey import KEPT
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -191,7 +192,7 @@ def choose(
     for request, own in zip(inputs.requests, taken, strict=True):
         if request.share is not None and own.wanted > own.available:
             warn(
-                f"{own.name}: has {own.available:,} tokens, its share is {own.wanted:,}: "
+                f"{own.name}: has {plural(own.available, 'token')}, its share is {own.wanted:,}: "
                 f"its documents are written {own.wanted / own.available:.2f} times"
             )
     return taken

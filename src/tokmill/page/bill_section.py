@@ -30,7 +30,7 @@ from tokmill.page.markup import (
     table,
     tiles,
 )
-from tokmill.words import count, memory, plural, seconds, size
+from tokmill.words import amount, memory, plural, seconds, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -111,7 +111,7 @@ def _tiles(bill: FullBill, of_model: ModelBill) -> Iterator[tuple[str, str | Num
     spent = of_model.compute
     if not trains or spent is None:
         return
-    steps = f"{count(spent.trained_tokens)} tokens, {plural(spent.steps, 'step')}"
+    steps = f"{amount(spent.trained_tokens, 'token')}, {plural(spent.steps, 'step')}"
     taken, cost = spent.seconds, spent.cost
     yield "training time", "unknown" if taken is None else seconds(taken), steps
     if cost is not None:

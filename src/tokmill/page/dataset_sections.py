@@ -147,7 +147,7 @@ def _histogram(found: Lengths, things: str) -> str:
     filled = [i for i, n in enumerate(documents) if n]
     bins = range(filled[0], filled[-1] + 1)
     columns = {
-        f"{1 << i:,} to {(2 << i) - 1:,} tokens": (exact(documents[i]), exact(tokens[i]))
+        f"{1 << i:,} to {plural((2 << i) - 1, 'token')}": (exact(documents[i]), exact(tokens[i]))
         for i in bins
     }
     rows = [(name, *numbers) for name, numbers in columns.items()]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.sources.formats import built_in_suffixes
 from tokmill.tokenizer.markers import Marker, kept_markers
-from tokmill.words import printable
+from tokmill.words import plural, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,7 @@ def markers_line(counters: Mapping[str, int], documents: int, *, can_separate: b
     named = sorted(by_string.items(), key=lambda pair: (-pair[1], pair[0]))
     listed = [f"{n:,} {printable(string)}" for string, n in named[:_MOST_NAMED]]
     if len(named) > _MOST_NAMED:
-        listed.append(f"{len(named) - _MOST_NAMED} other strings")
+        listed.append(plural(len(named) - _MOST_NAMED, "other string"))
     most = next(iter(counted))
     at_end = counted.get(most._replace(is_at_end=True), 0)
     advice = _advice(most, is_at_ends=2 * at_end >= documents, can_separate=can_separate)

@@ -193,5 +193,5 @@ def _without_middle(run: TokenRun) -> TokenRun:
     n_left_out = len(run.text) - 2 * _EDGE
     if run.is_trained or run.is_control or n_left_out < _EDGE:
         return run
-    middle = f" […{n_left_out:,} characters…] "
+    middle = f" […{plural(n_left_out, 'character')}…] "
     return replace(run, texts=(run.text[:_EDGE] + middle + run.text[-_EDGE:],))

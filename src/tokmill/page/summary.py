@@ -242,7 +242,7 @@ def _records(manifest: Mapping[str, Any]) -> str:
         plural(sum(totals["drops"].values()), "drop"),
         plural(sum(totals["rejects"].values()), "reject"),
     )
-    more = f" + {extra:,} extra samples of the same records" if extra else ""
+    more = f" + {plural(extra, 'extra sample')} of the same records" if extra else ""
     text = f"{totals['records']:,}{more} = {' + '.join(outcomes)}"
     is_mixed = len(totals.get("renderers", ())) > 1
     return f"{text}; rendered by {renderers_text(totals)}" if is_mixed else text
@@ -339,7 +339,7 @@ def _share(totals: Mapping[str, Any]) -> str:
 
 def _rows(pack: Mapping[str, Any]) -> str:
     rows = plural(pack["rows"], "row")
-    return f"{rows} of {pack['capacity']:,} tokens, {pack['fill']:.2%} full"
+    return f"{rows} of {plural(pack['capacity'], 'token')}, {pack['fill']:.2%} full"
 
 
 def _packing(pack: Mapping[str, Any]) -> str:
@@ -511,7 +511,7 @@ def _scanned(engine: Mapping[str, Any]) -> str:
     if not scan:
         return ""
     n_other = sum(last - first + 1 for first, last in scan["differs"])
-    text = f"{scan['n_characters']:,} characters" + (f" except {n_other:,}" if n_other else "")
+    text = plural(scan["n_characters"], "character") + (f" except {n_other:,}" if n_other else "")
     if scan.get("uncompared"):
         text += f" (the reference encodes documents with {'these or ' if n_other else ''}others)"
     elif n_other:

@@ -40,6 +40,7 @@ from tokmill.values import (
     DocumentBatch,
     Pieces,
 )
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from tokmill.values import Records
@@ -160,7 +161,7 @@ class FunctionRenderer:
         elif text.type not in _KINDS:
             wrong = f"expected an Array of strings, found one of {text.type}"
         elif len(text) != n_rows:
-            wrong = f"expected {n_rows} strings, one for each row, found {len(text)}"
+            wrong = f"expected {plural(n_rows, 'string')}, one for each row, found {len(text)}"
         else:
             try:
                 text.validate(full=True)

@@ -127,7 +127,8 @@ def _plausible(batch: pa.RecordBatch, path: str, mapped: pa.MemoryMappedFile) ->
     most = _MOST_ROWS_PER_BYTE * mapped.size()
     if batch.num_rows > most:
         raise StorageError(
-            f"{path}: expected at most {most:,} rows in a file of {plural(mapped.size(), 'byte')}, "
+            f"{path}: expected at most {plural(most, 'row')} in a file of "
+            f"{plural(mapped.size(), 'byte')}, "
             f"found a batch that claims {batch.num_rows:,}: the file is damaged"
         )
     return batch

@@ -35,6 +35,7 @@ from tokmill.sources.bad_text import (
 )
 from tokmill.sources.utf8 import Bytes, find_bad, is_utf8, utf8_message
 from tokmill.values import RAW_LIMIT_BYTES, WHOLE_RECORD, BlockEnd, RecordPlace, Records, Reject
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -144,7 +145,7 @@ def too_large(sizes: Numbers, max_record_bytes: int, advice: str = "") -> Refuse
     return {
         row: (
             "record too large",
-            f"{sizes[row]} bytes, over max_record_bytes = {max_record_bytes}{advice}",
+            f"{plural(sizes[row], 'byte')}, over max_record_bytes = {max_record_bytes}{advice}",
         )
         for row in np.flatnonzero(sizes > max_record_bytes).tolist()
     }

@@ -206,7 +206,9 @@ class CsvParser:
         failed: dict[int, tuple[str, str]] = {}
 
         def refuse(row: pa_csv.InvalidRow) -> str:
-            message = f"expected {row.expected_columns} columns, found {row.actual_columns}"
+            message = (
+                f"expected {plural(row.expected_columns, 'column')}, found {row.actual_columns}"
+            )
             failed[row.number - 1] = "malformed CSV", message
             return "skip"
 

@@ -24,6 +24,7 @@ from tokmill.tokenizer.tokenizer_json import (
     unknown_id,
     vocabulary,
 )
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,10 +92,13 @@ def unknown_line(counters: Mapping[str, int], n_tokens: int, text_bytes: int) ->
     """Return what a tokenizer could not write, with its share; '' if nothing."""
     unknown, lost = counters.get(UNKNOWN_TOKENS, 0), counters.get(LOST_BYTES, 0)
     if unknown:
-        return f"{unknown:,} unknown tokens ({unknown / max(1, n_tokens):.2%} of the tokens)"
+        share = unknown / max(1, n_tokens)
+        return f"{plural(unknown, 'unknown token')} ({share:.2%} of the tokens)"
     if lost:
         share = lost / max(1, text_bytes)
-        return f"{lost:,} bytes of characters that no token writes ({share:.2%} of the text)"
+        return (
+            f"{plural(lost, 'byte')} of characters that no token writes ({share:.2%} of the text)"
+        )
     return ""
 
 

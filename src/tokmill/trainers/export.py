@@ -37,6 +37,7 @@ from tokmill.trainers.private_directory import (
 )
 from tokmill.trainers.trainer import ExportSource, Linked, Written
 from tokmill.version import __version__
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -336,7 +337,7 @@ def _problem(path: Path, entry: FileEntry) -> str:
     except OSError as error:
         return (error.strerror or str(error)).lower()
     if found.n_bytes != entry.n_bytes:
-        return f"{found.n_bytes:,} bytes, the record says {entry.n_bytes:,}"
+        return f"{plural(found.n_bytes, 'byte')}, the record says {entry.n_bytes:,}"
     if found.checksum() != entry.checksum:
         return f"its {entry.algorithm} does not match the record"
     return ""

@@ -83,7 +83,7 @@ class LitData:
             left_out += source.n_tokens(split) - found * options.block_tokens
         return Checked(
             f"litdata {importlib.metadata.version('litdata')}",
-            f"{plural(n_blocks, 'block')} of {options.block_tokens:,} tokens",
+            f"{plural(n_blocks, 'block')} of {plural(options.block_tokens, 'token')}",
             left_out,
         )
 

@@ -292,7 +292,8 @@ def _check(source: ExportSource, files: list[HeadedFile], output: Path, reader: 
             raise VerifyError(f"{path}: header {header[:3].tolist()}, expected {expected}")
         n_bytes = HEADER_BYTES + file.n_tokens * source.dtype.itemsize
         if path.stat().st_size != n_bytes:
-            raise VerifyError(f"{path}: {path.stat().st_size:,} bytes, expected {n_bytes:,}")
+            found = plural(path.stat().st_size, "byte")
+            raise VerifyError(f"{path}: {found}, expected {n_bytes:,}")
         tokens: npt.NDArray[np.unsignedinteger] = np.memmap(
             path, source.dtype, "r", offset=HEADER_BYTES
         )

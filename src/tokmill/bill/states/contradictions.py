@@ -11,6 +11,7 @@ from tokmill.bill.states.optimizers import PRECISION_AWARE
 from tokmill.bill.states.parallel import SHARDINGS, expert_tensor_parallel, sharding_of
 from tokmill.errors import UsageError
 from tokmill.settings.training import WEIGHTS, TrainingSettings
+from tokmill.words import plural
 
 KERNEL = ("megatron", "kernel")
 """Megatron-LM's cross_entropy_loss_fusion splits the logits."""
@@ -57,7 +58,10 @@ def _of_widths(model: Model, training: TrainingSettings) -> Iterator[str]:
             f"{p} x context_parallel {c}), found {training.gpus}"
         )
     if heads % t:
-        yield f"tensor_parallel: expected a divisor of the {heads} heads of a layer, found {t}"
+        yield (
+            f"tensor_parallel: expected a divisor of the {plural(heads, 'head')} of a layer, "
+            f"found {t}"
+        )
     if kv_heads % t and t % kv_heads:
         yield (
             f"tensor_parallel: expected a divisor or a multiple of the {kv_heads} key-value heads "
@@ -89,10 +93,11 @@ def _of_stages(model: Model, training: TrainingSettings) -> Iterator[str]:
     if v > 1 and p == 1:
         yield f"virtual_stages: {v} chunks need pipeline_parallel of 2 or more, found 1"
     if p > 1 and p > model.layers:
-        yield f"pipeline_parallel: expected at most the {model.layers} layers, found {p}"
+        yield f"pipeline_parallel: expected at most the {plural(model.layers, 'layer')}, found {p}"
     if (v > 1 or training.framework == "megatron") and model.layers % (p * v):
         yield (
-            f"pipeline_parallel: {p} stages of {v} chunks do not divide the {model.layers} "
+            f"pipeline_parallel: {plural(p, 'stage')} of {v} chunks do not divide the "
+            f"{model.layers} "
             f"layers; choose stages x chunks that divide them (layouts of unequal stages are "
             f"not modelled)"
         )
@@ -116,7 +121,7 @@ def _of_experts(model: Model, training: TrainingSettings) -> Iterator[str]:
             f"found {etp}"
         )
     if ep > 1 and model.experts is None:
-        yield f"expert_parallel: the model has no experts to share among {ep} GPUs"
+        yield f"expert_parallel: the model has no experts to share among {plural(ep, 'GPU')}"
     elif model.experts and model.experts.count % ep:
         yield (
             f"expert_parallel: expected a divisor of the {model.experts.count} experts of a "

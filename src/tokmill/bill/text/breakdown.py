@@ -36,7 +36,7 @@ from tokmill.bill.text.tables import (
 )  # fmt: skip
 from tokmill.errors import UsageError
 from tokmill.settings.training import TrainingSettings
-from tokmill.words import count, memory, plural, scale, seconds, size
+from tokmill.words import amount, memory, plural, scale, seconds, size
 
 _SHORT = {FITS: "fits", BARELY: "may fit", AT_LEAST: "at least"}
 
@@ -173,12 +173,12 @@ def _time_rows(compute: Compute, epochs: float) -> Iterator[tuple[str, str]]:
     yield (
         "tokens per parameter",
         f"{compute.tokens_per_parameter:.3g} (compute-optimal is about 20: "
-        f"{count(compute.chinchilla_tokens)} tokens)",
+        f"{amount(compute.chinchilla_tokens, 'token')})",
     )
     yield (
         "steps per epoch",
         f"{compute.steps_per_epoch:,} of {plural(compute.step_sequences, 'sequence')}, "
-        f"{count(compute.step_tokens)} tokens",
+        f"{amount(compute.step_tokens, 'token')}",
     )
     passes = "epoch" if epochs == 1 else "epochs"
     yield ("FLOP", f"{compute.operations_with_recompute:.3g} in {epochs:g} {passes}")
@@ -229,7 +229,7 @@ def states_tables(
     """
     states = rank_states(model, training)
     scheme = f"{precision_of(training)}, {training.optimizer}"
-    yield one_line(f"{model.name}, {model.parameters:,} parameters: {scheme}", "bold")
+    yield one_line(f"{model.name}, {plural(model.parameters, 'parameter')}: {scheme}", "bold")
     yield from (one_line(f"note: {warning}", "yellow") for warning in model.warnings)
     yield _states_table(states, training)
     if states.host:

@@ -23,7 +23,7 @@ from tokmill.bill.text import INFERENCE_PARTS, TRAINING_PARTS
 from tokmill.bill.text.tables import bounded, moment
 from tokmill.bill.training_bill import activation_bytes
 from tokmill.settings.training import TrainingSettings
-from tokmill.words import count, memory, plural, printable, rows_html, rows_text, seconds, size
+from tokmill.words import amount, memory, plural, printable, rows_html, rows_text, seconds, size
 
 NO_GPU = "unknown: add --gpu, such as --gpu=4090 or --gpu=24GiB"
 NO_MODEL = "unknown: add --model (names: tokmill memory --models) and --gpu"
@@ -141,7 +141,9 @@ def _inference_rows(of_model: ModelBill, settings: BillSettings) -> Iterator[Row
         text = f"{sum(line.n_bytes for line in token) / 1024:,.1f} KiB per token{of_gpu}"
         windows = [window for window in model.attention.windows if 0 < window < context]
         text += f" (less beyond windows of {max(windows):,})" if windows else ""
-        yield Row("KV cache", f"{text}, {memory(cache)} for {how.batch:,} x {context:,} tokens")
+        yield Row(
+            "KV cache", f"{text}, {memory(cache)} for {how.batch:,} x {plural(context, 'token')}"
+        )
     batch, length = f"batch {how.batch:,}", f"context {context:,}"
     yield from _advice_rows(of_model.inference_advice, batch, length)
 
@@ -262,8 +264,8 @@ def missing_disk_bytes(full: FullBill) -> int:
 
 def _time(compute: Compute, how: TrainingSettings) -> str:
     """Return time, GPU hours and cost, or why they are not known."""
-    tokens = f"{count(compute.trained_tokens)} tokens"
-    steps = f"{plural(compute.steps, 'step')} of {count(compute.step_tokens)} tokens"
+    tokens = f"{amount(compute.trained_tokens, 'token')}"
+    steps = f"{plural(compute.steps, 'step')} of {amount(compute.step_tokens, 'token')}"
     if compute.seconds is None:
         return "; ".join((f"{tokens}: {steps}", *compute.notes))
     text = f"{seconds(compute.seconds)} for {tokens} at {how.mfu:.0%} MFU"
@@ -277,7 +279,7 @@ def _time(compute: Compute, how: TrainingSettings) -> str:
 def _model(model: Model) -> str:
     family = f" ({model.family})" if model.name != model.family else ""
     active = model.active_parameters
-    text = f"{model.name}{family}, {model.parameters:,} parameters"
+    text = f"{model.name}{family}, {plural(model.parameters, 'parameter')}"
     return text + (f", {active:,} active per token" if active != model.parameters else "")
 
 
@@ -290,7 +292,7 @@ def _training(how: TrainingSettings, model: Model) -> str:
         f"attention {attention}": attention != "flash",
         f"{how.adapter} of rank {how.adapter_rank}": how.adapter != "none",
         f"base {stored}": stored,
-        f"{how.gpus:,} GPUs, {how.sharding}": how.gpus > 1,
+        f"{plural(how.gpus, 'GPU')}, {how.sharding}": how.gpus > 1,
     }
     for kind in _PARALLEL:
         n: int = getattr(how, f"{kind}_parallel")
@@ -313,8 +315,8 @@ def _inference(settings: BillSettings, model: Model) -> str:
     context = how.context or settings.training.sequence
     text += f", context {context:,}"
     if (chunk := prompt_tokens(how, context)) < how.batch * context:
-        text += f", prompts in chunks of {chunk:,} tokens (--prefill-chunk)"
-    return text + (f", {how.serving_gpus:,} GPUs" if how.serving_gpus > 1 else "")
+        text += f", prompts in chunks of {plural(chunk, 'token')} (--prefill-chunk)"
+    return text + (f", {plural(how.serving_gpus, 'GPU')}" if how.serving_gpus > 1 else "")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
