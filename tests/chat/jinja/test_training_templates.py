@@ -8,6 +8,7 @@ import pytest
 
 from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.conversation import ChatError, Conversation
+from tokmill.chat.jinja.spans import HIDES_TURNS
 from tokmill.chat.jinja.template import BY_TWIN, JinjaTemplate
 from tokmill.chat.mask_rule import mask_rule
 from tokmill.chat.own_templates import TRAINING, own_source
@@ -454,3 +455,20 @@ def test_a_chat_is_refused_where_the_one_of_its_family_asks_in_other_words():
     assert rendered(shouts, SYSTEM, *chat)[1] == {f"{BY_TWIN} qwen3-training": 1}
     with pytest.raises(ChatError, match="use a template with generation tags, or one sample per"):
         rendered(shouts, {"role": "system", "content": "ss"}, *chat)
+
+
+PHI = (
+    "{% for m in messages %}{% if m.role in ('system', 'user', 'assistant') %}"
+    "{{ '<|' + m.role + '|>\n' + m.content + '<|end|>\n' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}{% endif %}"
+)
+"""The form of Phi 3's own template, which leaves out what tools return."""
+
+
+def test_a_chat_that_the_training_template_refuses_is_refused_for_what_the_own_one_does():
+    chat = [USER, bot("b"), USER, bot("c")]
+    text, _ = rendered(PHI, *chat)  # the training template shows where its turns end
+    assert "".join(text).endswith("<|assistant|>\nc<|end|>\n<eos>")
+    with pytest.raises(ChatError) as caught:
+        rendered(PHI, USER, {"role": "tool", "content": "t"}, *chat[1:])
+    assert caught.value.reason == HIDES_TURNS

@@ -446,13 +446,15 @@ class JinjaTemplate:
         Both must ask for the first reply in the same words: then tools, whose forms are many, are
         written alike; nothing is hidden there.
         """
+        if not parts:  # the training template refuses the chat
+            return False
         beginning = inputs._replace(messages=inputs.messages[: replies[0]])
         prompts = [
             template._text(beginning, _NO_MARKS, prompt=True)
             for template in (self, self._twin)
             if template and replies[0]
         ]
-        return bool(parts) and len(set(prompts)) < 2
+        return len(set(prompts)) < 2
 
     def _spans(
         self, rendering: str, inputs: _Inputs, marks: Marks, replies: list[int]
