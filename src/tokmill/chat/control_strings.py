@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from tokmill.tokenizer.markers import control_pattern
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from tokmill.chat.conversation import Message
+    from tokmill.chat.conversation import Counts, Message
 
 Tags = tuple[str, str]
 """The tags before and behind a block."""
@@ -84,14 +83,14 @@ class ControlStringCounter:
         self.strings = strings
         self._find = re.compile(control_pattern(strings)).findall
 
-    def count(self, messages: list[Message], counts: Counter[str]) -> None:
+    def count(self, messages: list[Message], counts: Counts) -> None:
         """Add the strings in the messages of a conversation to `counts`."""
         for message in messages:
             self._count(message["content"], counts)
             if reasoning := message.get("reasoning_content"):
                 self._count(reasoning, counts)
 
-    def _count(self, text: str, counts: Counter[str]) -> None:
+    def _count(self, text: str, counts: Counts) -> None:
         for string in self._find(text):
             counts[KEPT_TAGS if string in _TAGS else KEPT_CONTROL] += 1
 

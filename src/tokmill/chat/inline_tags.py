@@ -36,11 +36,10 @@ from tokmill.chat.tagged_blocks import (
 )
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Callable
 
     from tokmill.chat.control_strings import Tags, Vocabulary
-    from tokmill.chat.conversation import Conversation, Message
+    from tokmill.chat.conversation import Conversation, Counts, Message
     from tokmill.chat.template_source import ChatTemplate
     from tokmill.settings.sft import SftSettings
 
@@ -200,7 +199,7 @@ class InlineReader:
         self._forms = forms
         self._closing_tags = forms.closing_tags
 
-    def read(self, conversation: Conversation, counts: Counter[str]) -> Conversation:
+    def read(self, conversation: Conversation, counts: Counts) -> Conversation:
         """Return a conversation as the template is to get it; add what was read to `counts`."""
         messages = conversation.messages
         if not any(self._may_hold(message) for message in messages):
@@ -220,7 +219,7 @@ class InlineReader:
         content = message["content"]
         return message["role"] == "assistant" and any(tag in content for tag in self._closing_tags)
 
-    def _read(self, message: Message, placeholders: Placeholders, counts: Counter[str]) -> Message:
+    def _read(self, message: Message, placeholders: Placeholders, counts: Counts) -> Message:
         if not message.get("reasoning_content"):
             message = self._with_reasoning(message, placeholders, counts)
         if self._forms.calls and not message.get("tool_calls"):
@@ -228,7 +227,7 @@ class InlineReader:
         return message
 
     def _with_reasoning(
-        self, message: Message, placeholders: Placeholders, counts: Counter[str]
+        self, message: Message, placeholders: Placeholders, counts: Counts
     ) -> Message:
         """Return a message with its reasoning in a field, or with placeholders for its tags."""
         content = message["content"]
@@ -260,9 +259,7 @@ class InlineReader:
         block = leading_block(content, tags)
         return placeholders.put(content, [block] if block else [], tags, Kind.REASONING)
 
-    def _with_calls(
-        self, message: Message, placeholders: Placeholders, counts: Counter[str]
-    ) -> Message:
+    def _with_calls(self, message: Message, placeholders: Placeholders, counts: Counts) -> Message:
         """Return a message with the calls that end its text in a field, or as placeholders."""
         content = message["content"]
         blocks = trailing_blocks(content)

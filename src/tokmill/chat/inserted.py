@@ -58,19 +58,34 @@ def note_inserted(sample: Sample, chat: Conversation, originals: Sequence[Messag
     replies: those of the history may be context.
     """
     turns = [turn for turn in sample.turns if turn.role == "assistant"]
-    replies = [i for i, message in enumerate(chat.messages) if message["role"] == "assistant"]
+    replies = [message for message in chat.messages if message["role"] == "assistant"]
+    if _say_contents_alone(turns, replies):  # nearly always
+        return
     if len(turns) > len(replies):
         return  # whose they are is unknown
-    for turn, i in zip(turns, replies[len(replies) - len(turns) :], strict=True):
+    numbers = [i for i, message in enumerate(chat.messages) if message["role"] == "assistant"]
+    for turn, i in zip(turns, numbers[len(numbers) - len(turns) :], strict=True):
         message = chat.messages[i]
-        said = [
-            part
-            for part, code in zip(turn.parts, turn.codes, strict=True)
-            if code & KIND_MASK in SAID_KINDS
-        ]
-        if len(message) > _PLAIN or said != [message["content"]]:  # nearly never
+        said = _said([turn])
+        if len(message) > _PLAIN or said != [message["content"]]:
             name = _counted_as("".join(said), turn, message, originals[i])
             turn.counted_as = _COUNTERS.index(name)
+
+
+def _say_contents_alone(turns: Sequence[Turn], replies: Sequence[Message]) -> bool:
+    """Return whether replies have nothing but contents, and turns say these and no more."""
+    contents = [message["content"] for message in replies]
+    return _said(turns) == contents and max(map(len, replies), default=_PLAIN) == _PLAIN
+
+
+def _said(turns: Sequence[Turn]) -> list[str]:
+    """Return the parts of turns that say something."""
+    return [
+        part
+        for turn in turns
+        for part, code in zip(turn.parts, turn.codes, strict=True)
+        if code & KIND_MASK in SAID_KINDS
+    ]
 
 
 def _counted_as(text: str, turn: Turn, message: Message, original: Message) -> str:

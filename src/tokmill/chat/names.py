@@ -351,6 +351,8 @@ def first_present(record: Mapping[str, Any], keys: Iterable[str]) -> Any:
     present = None
     for key in keys:
         value = record.get(key)
+        if value is None:  # nearly always
+            continue
         if value or is_filled(value):
             return value
         if present is None:
@@ -361,7 +363,8 @@ def first_present(record: Mapping[str, Any], keys: Iterable[str]) -> Any:
 def filled_key(record: Mapping[str, Any], keys: Iterable[str]) -> str:
     """Return the first key that is filled; '' if none is."""
     for key in keys:  # for every record: a generator would take twice as long
-        if is_filled(record.get(key)):
+        value = record.get(key)
+        if value is not None and is_filled(value):
             return key
     return ""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +14,7 @@ from tokmill.chat.control_strings import (
     RenderedTexts,
     TokenSplitter,
 )
-from tokmill.chat.conversation import ChatError
+from tokmill.chat.conversation import ChatError, Counts
 from tokmill.chat.escaping import cannot_carry, n_edges, with_edges
 from tokmill.chat.inline_tags import InlineReader, inline_forms
 from tokmill.chat.inserted import inserted_counts, note_inserted
@@ -23,7 +22,7 @@ from tokmill.chat.limits import TextLimit
 from tokmill.chat.mask_rule import EMPTY_BLOCK, WEIGHED
 from tokmill.chat.names import check_text, may_hold_halves
 from tokmill.chat.noticed import LostFields, reply_counts
-from tokmill.chat.reading.calls_in_row import with_joined_calls
+from tokmill.chat.reading.calls_in_row import has_replies_in_row, with_joined_calls
 from tokmill.chat.reading.schemas import parse_record, read_conversation
 from tokmill.chat.segments import Kind, Sample, columns_of
 from tokmill.chat.weights import last_reply_weights, segment_weights, without_reasoning
@@ -146,18 +145,16 @@ class RecordWriter:
         self, conversation: Conversation, record: _Record, outcomes: _Outcomes
     ) -> list[Sample]:
         """Return the samples of a conversation; add their rows and counts to `outcomes`."""
-        counts = Counter[str]()
-        if conversation.extras.noticed:
-            counts.update(conversation.extras.noticed)
+        counts = conversation.extras.noticed
         is_rendered = conversation.is_text and self._settings.rendered_text == "parse"
         plain = conversation
         if plain.parts:
             conversation = with_edges(plain)
         if not is_rendered and (conversation.is_text or self._may_hold(conversation.messages)):
             conversation = self._read(conversation, counts)
-        conversation, numbers = with_joined_calls(conversation, counts)
         originals = plain.messages
-        if len(numbers) < len(originals):
+        if has_replies_in_row(conversation):
+            conversation, numbers = with_joined_calls(conversation, counts)
             originals = [plain.messages[i] for i in numbers]
         samples = []
         n_counted = 0
@@ -212,11 +209,11 @@ class RecordWriter:
 
     def _without_edges(self, plain: Conversation, chat: Conversation) -> Sample:
         """Return the sample that a conversation makes without the edges of its parts."""
-        conversation, _ = with_joined_calls(self._read(plain, Counter()), Counter())
+        conversation, _ = with_joined_calls(self._read(plain, Counts(int)), Counts(int))
         messages = conversation.messages[: len(chat.messages)]
         conversation = replace(conversation, messages=messages, weights=chat.weights)
         if self._drops:
-            conversation = without_reasoning(conversation, Counter())
+            conversation = without_reasoning(conversation, Counts(int))
         sample = Sample(self._vocabulary.control)
         self._template.render(conversation, sample)
         if conversation.placeholders:
@@ -234,11 +231,12 @@ class RecordWriter:
     def _may_hold(self, messages: Sequence[Message]) -> bool:
         """Return whether messages hold something to read or count; searches each text once."""
         for message in messages:
-            if "reasoning_content" in message or self._search(message["content"]) is not None:
+            if "reasoning_content" in message:
                 return True
-        return False
+        # One search over all contents: most are short, and a call costs more than searching them.
+        return self._search("\0".join([message["content"] for message in messages])) is not None
 
-    def _read(self, conversation: Conversation, counts: Counter[str]) -> Conversation:
+    def _read(self, conversation: Conversation, counts: Counts) -> Conversation:
         """Return a conversation as the template is to get it; add to `counts`."""
         conversation = self._inline.read(conversation, counts)
         self._kept.count(conversation.messages, counts)
@@ -247,7 +245,7 @@ class RecordWriter:
             counts[RENDERED_TEXTS] += bool(self._rendered.sign(text))
         return conversation
 
-    def _chats(self, conversation: Conversation, counts: Counter[str]) -> Iterator[Conversation]:
+    def _chats(self, conversation: Conversation, counts: Counts) -> Iterator[Conversation]:
         """Yield the chat of each sample: all of it, or with --samples turn up to each reply."""
         if self._settings.samples == "conversation":
             yield without_reasoning(conversation, counts) if self._drops else conversation
@@ -259,7 +257,9 @@ class RecordWriter:
         ]
         if not chats:
             raise ChatError("no trained token", "it has no assistant turn", is_drop=True)
-        yield from (without_reasoning(chat, Counter()) for chat in chats) if self._drops else chats
+        yield from (
+            (without_reasoning(chat, Counts(int)) for chat in chats) if self._drops else chats
+        )
 
 
 def _note_taken(conversation: Conversation, samples: Sequence[Sample]) -> None:
@@ -270,11 +270,16 @@ def _note_taken(conversation: Conversation, samples: Sequence[Sample]) -> None:
     """
     if not (conversation.unread or conversation.extras.bare):
         return
-    taken = set[str]().union(*(sample.taken for sample in samples))
+    taken: set[str] = set()
+    of_record: set[str] = set()
+    for sample in samples:
+        taken |= sample.taken
+        of_record |= sample.taken_of_record
     for keys, error in conversation.extras.bare:
         if keys.isdisjoint(taken):
             raise error
-    of_record = set[str]().union(*(sample.taken_of_record for sample in samples))
+    if not (taken or of_record):
+        return
     unread = []
     for name in conversation.unread:
         _, is_of_message, key = name.partition("[].")
@@ -301,7 +306,7 @@ class _Outcomes:
         self._set_of_row: dict[int, int] = {}
         self._noticed: dict[str, list[tuple[int, int]]] = {}
 
-    def add(self, row: int, n_samples: int, counts: Counter[str]) -> None:
+    def add(self, row: int, n_samples: int, counts: Counts) -> None:
         """Keep the row of a record for each of its samples, and its counts at the first."""
         for name, n in counts.items():
             if n:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import chain, groupby, pairwise
@@ -155,10 +155,12 @@ class Sample:
     `taken`, `taken_of_record`: the keys of `Extras` that the template has read.
     """
 
-    def __init__(self, control: Mapping[str, int], noted: Counter[str] | None = None) -> None:
+    def __init__(
+        self, control: Mapping[str, int], noted: defaultdict[str, int] | None = None
+    ) -> None:
         self._control = control
         self.turns: list[Turn] = []
-        self.noted = Counter[str]() if noted is None else noted
+        self.noted: defaultdict[str, int] = defaultdict(int) if noted is None else noted
         self.taken: set[str] = set()
         self.taken_of_record: set[str] = set()
 
@@ -304,8 +306,9 @@ def columns_of(samples: Iterable[Sample]) -> Columns:
     """
     parts: list[str] = []
     codes: list[int] = []
-    roles, weights, lengths, n_turns = [], [], [], []
-    counted_as: list[int] = []
+    roles: list[int] = []
+    weights, lengths, n_turns = [], [], []
+    counted: list[tuple[int, int]] = []
     factors: list[tuple[int, list[float]]] = []
     scales: list[tuple[int, list[float]]] = []
     for sample in samples:
@@ -315,12 +318,13 @@ def columns_of(samples: Iterable[Sample]) -> Columns:
                 factors.append((len(codes), turn.factors))
             if turn.scales:
                 scales.append((len(codes), turn.scales))
+            if turn.counted_as:
+                counted.append((len(roles), turn.counted_as))
             parts += turn.parts
             codes += turn.codes
             roles.append(_ROLE_NUMBERS[turn.role])
             weights.append(np.nan if turn.weight is None else turn.weight)
             lengths.append(len(turn.codes))
-            counted_as.append(turn.counted_as)
     text, coded = pa.array(parts, pa.large_string()), np.array(codes, np.int64)
     of_turn = np.repeat(np.arange(len(roles)), np.array(lengths, np.int64))
     of_sample = np.repeat(np.arange(len(n_turns)), np.array(n_turns, np.int64))
@@ -340,9 +344,10 @@ def columns_of(samples: Iterable[Sample]) -> Columns:
         of_sample,
     )
     offsets = np.searchsorted(of_sample[of_turn], np.arange(len(n_turns) + 1))
-    return Columns(
-        text, (coded >> _KIND_BITS).astype(np.int32), table, offsets, np.array(counted_as, np.int64)
-    )
+    counted_as = np.zeros(len(roles), np.int64)
+    for i, number in counted:
+        counted_as[i] = number
+    return Columns(text, (coded >> _KIND_BITS).astype(np.int32), table, offsets, counted_as)
 
 
 def _placed(

@@ -30,7 +30,6 @@ from tokmill.chat.segments import ROLES, Kind
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
@@ -271,7 +270,7 @@ def _number(value: Any, settings: SftSettings, where: str) -> float:
 DROPPED = "replies in the history without their reasoning (context; --samples turn trains each)"
 
 
-def without_reasoning(chat: Conversation, counts: Counter[str]) -> Conversation:
+def without_reasoning(chat: Conversation, counts: Counts) -> Conversation:
     """Return a chat whose history, before the last user message, is context without reasoning.
 
     Reasoning is in its field, or in the text between placeholders. Adds to `counts` how many

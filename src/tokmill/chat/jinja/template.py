@@ -34,7 +34,13 @@ from tokmill.chat.jinja.spans import (
     with_contents,
 )
 from tokmill.chat.mask_rule import mask_rule
-from tokmill.chat.names import HISTORY_REASONING, REASONING_KEYS, check_read, chosen_variables
+from tokmill.chat.names import (
+    HISTORY_REASONING,
+    REASONING_KEYS,
+    check_read,
+    chosen_variables,
+    is_ours,
+)
 from tokmill.chat.own_templates import TRAINING, own_source
 from tokmill.chat.reading.table_nulls import for_template
 from tokmill.chat.segments import Kind
@@ -43,10 +49,9 @@ from tokmill.errors import UsageError
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Mapping, Sequence
 
-    from tokmill.chat.conversation import Conversation, Extras, Message
+    from tokmill.chat.conversation import Conversation, Counts, Extras, Message
     from tokmill.chat.escaping import Marks
     from tokmill.chat.segments import Placeholder, Sample
     from tokmill.settings.sft import SftSettings
@@ -198,7 +203,8 @@ class JinjaTemplate:
         self._drops = settings.history_reasoning == "drop"
         self._reads_history = HISTORY_REASONING in facts.variables
         history = {HISTORY_REASONING: "drop"} if self._drops else {}
-        self._read, self._chosen = facts.variables - variables.keys(), chosen
+        asked = facts.variables - variables.keys()
+        self._read, self._chosen = frozenset(name for name in asked if not is_ours(name)), chosen
         self._variables = {**variables, "documents": None, **history, **chosen}
         self._knows_developer = "developer" in source
         strings = set(facts.literals.split("\0"))
@@ -373,7 +379,7 @@ class JinjaTemplate:
         return prepared
 
     def _parts(
-        self, inputs: _Inputs, marks: Marks, replies: list[int], noted: Counter[str] | None = None
+        self, inputs: _Inputs, marks: Marks, replies: list[int], noted: Counts | None = None
     ) -> tuple[list[str], list[int]]:
         """Return the rendering as text, span, text, …, text, and the replies of the spans.
 
@@ -412,7 +418,7 @@ class JinjaTemplate:
         return parts
 
     def _parts_without_tags(
-        self, inputs: _Inputs, marks: Marks, replies: list[int], noted: Counter[str] | None
+        self, inputs: _Inputs, marks: Marks, replies: list[int], noted: Counts | None
     ) -> tuple[list[str], list[int]]:
         """Return the parts as the training template of the family has them, or by prefixes."""
         rendering = self._text(inputs, _NO_MARKS, prompt=False)

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from tokmill.fields import is_text
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Sequence
 
-    from tokmill.chat.conversation import Conversation, Message
+    from tokmill.chat.conversation import Conversation, Counts, Message
 
 JOINED = "messages with tool calls alone joined with the reply before them"
 IN_A_ROW = "replies right behind another one, written as turns of their own"
@@ -35,18 +34,22 @@ class Joined(NamedTuple):
     numbers: Sequence[int]
 
 
-def with_joined_calls(conversation: Conversation, counts: Counter[str]) -> Joined:
+def has_replies_in_row(conversation: Conversation) -> bool:
+    """Return whether a message of the assistant follows another one."""
+    before = ""
+    for message in conversation.messages:
+        role = message["role"]
+        if role == "assistant" and before == "assistant":
+            return True
+        before = role
+    return False
+
+
+def with_joined_calls(conversation: Conversation, counts: Counts) -> Joined:
     """Return a conversation whose messages with calls alone are joined with replies before them.
 
     Adds to `counts` how many were joined, and how many replies still follow another one.
     """
-    before = ""
-    for message in conversation.messages:
-        if message["role"] == before == "assistant":
-            break
-        before = message["role"]
-    else:  # nearly always
-        return Joined(conversation, range(len(conversation.messages)))
     roles = [message["role"] for message in conversation.messages]
     messages: list[Message] = []
     weights: list[float | None] = []

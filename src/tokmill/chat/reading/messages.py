@@ -98,39 +98,55 @@ class Turns(NamedTuple):
 
 def read_messages(items: Sequence[Any], settings: SftSettings, where: str = "message") -> Turns:
     """Return the messages of a list, and their weights."""
-    messages, weights, parts, unread, extras = turns = Turns([], [], [], set(), Extras())
     roles = known_roles(settings.role_names)
     is_renamed = bool(settings.fields or settings.ignore_keys)
+    plain = None if is_renamed else _plain_messages(items, roles)
+    if plain is not None:
+        return Turns(plain, [None] * len(plain), [], set(), Extras())
+    messages, weights, parts, unread, extras = turns = Turns([], [], [], set(), Extras())
     for number, original in enumerate(chat_messages(items, settings, where), 1):
         item = original
         if is_renamed and isinstance(original, dict):
             item = renamed(original, settings, in_message=True)
         message, weight = _plain_message(item, roles), None
+        if message is not None and item is original:
+            messages.append(message)
+            weights.append(None)
+            continue
         if message is None and (pair := pair_in(item, settings)):
             messages += pair
             weights += [None] * len(pair)
             unread.update(key for key in settings.ignore_keys if is_filled(original.get(key)))
             continue
-        is_plain = message is not None and item is original
+        place = f"{where} {number}"
         if message is None:
-            place = f"{where} {number}"
             message, weight = _read_message(item, settings, place, parts, extras.noticed)
         if message["role"] == DROP:
             unread.add(f"role={first_present(item, ROLE_KEYS)}")
             continue
-        if not is_plain:
-            read = _read_keys(original, settings)
-            unread |= _unread_in_message(original, settings, read)
-            read = read if item is original else _read_keys(item, settings)
-            _add_extras(message, item, read, extras, f"{where} {number}")
+        read = _read_keys(original, settings)
+        unread |= _unread_in_message(original, settings, read)
+        read = read if item is original else _read_keys(item, settings)
+        _add_extras(message, item, read, extras, place)
         messages.append(message)
         weights.append(weight)
     unread.update(f"{OF_CALLS}{key}" for key in extras.of_calls)
     return turns
 
 
+def _plain_messages(items: Sequence[Any], roles: Mapping[str, str]) -> list[Message] | None:
+    """Return messages of known roles and texts, as nearly all are; None if one says more."""
+    messages = []
+    for item in items:
+        message = _plain_message(item, roles)
+        if message is None:
+            return None
+        messages.append(message)
+    return messages
+
+
 def _plain_message(item: Any, roles: Mapping[str, str]) -> Message | None:
-    """Return a message of a known role and a text, as nearly all are; the fast path."""
+    """Return a message of a known role and a text; None if it says more."""
     if type(item) is not dict or len(item) != 2:
         return None
     if "role" in item:

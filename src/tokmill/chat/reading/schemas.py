@@ -29,7 +29,6 @@ from tokmill.chat.names import (
     first_present,
     given_fields,
     is_filled,
-    is_ours,
     known_names,
     known_roles,
     load_json,
@@ -56,7 +55,7 @@ from tokmill.chat.reading.tools import read_tools
 from tokmill.chat.weights import NOT_TRAINED, prompt_weights, times_record_weight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tokmill.chat.conversation import Message
     from tokmill.settings.sft import SftSettings
@@ -123,9 +122,7 @@ def read_conversation(
         )
     unread = _unread_keys(original, record, name, settings)
     if unread:
-        conversation.extras.record = {
-            key: record[key] for key in sorted(unread) if key in record and not is_ours(key)
-        }
+        conversation.extras.record = {key: record[key] for key in sorted(unread) if key in record}
     if unread or conversation.unread:
         conversation.unread = tuple(sorted(unread.union(conversation.unread)))
     return conversation
@@ -240,10 +237,12 @@ def _read_dialog(key: str, record: Mapping[str, Any], settings: SftSettings) -> 
     return _dialog(turns, tools, key, record, settings)
 
 
-def _unread_in(turns: Turns, where: str, settings: SftSettings) -> Iterable[str]:
+def _unread_in(turns: Turns, where: str, settings: SftSettings) -> tuple[str, ...]:
     """Return the unread keys of the messages under the field `where`, as `messages[].id`."""
+    if not turns.unread:
+        return ()
     where = given_fields(settings.fields).get(where, where)
-    return (f"{where}[].{key}" for key in sorted(turns.unread))
+    return tuple([f"{where}[].{key}" for key in sorted(turns.unread)])
 
 
 def _read_prompt(record: Mapping[str, Any], settings: SftSettings) -> Conversation:
@@ -331,12 +330,11 @@ def _dialog(
     settings: SftSettings,
 ) -> Conversation:
     """Return the conversation of turns under the field `where`, and of what stands beside them."""
-    unread = _unread_in(turns, where, settings)
     dialog = Conversation(
         turns.messages,
         turns.weights,
         tools,
-        tuple(unread),
+        _unread_in(turns, where, settings),
         parts=turns.parts,
         extras=turns.extras,
     )
@@ -417,7 +415,7 @@ def _read_pair(
             [user, *replies.messages],
             [None, *replies.weights],
             read_tools(record),
-            tuple(_unread_in(replies, "completion", settings)),
+            _unread_in(replies, "completion", settings),
             parts=replies.parts,
             extras=replies.extras,
         )

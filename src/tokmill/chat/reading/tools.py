@@ -37,6 +37,8 @@ def read_tools(record: Mapping[str, Any], first: Any = None) -> list[Any] | None
     value = first_present(record, TOOL_KEYS)
     if value is None and isinstance(first, dict):
         value = first.get("tools")
+    if value is None:
+        return None
     listed = parsed(value, _BROKEN_TOOLS, "tools")
     if isinstance(listed, dict):
         listed = objects_in(listed)
