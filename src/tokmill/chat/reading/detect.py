@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 _NEEDED = ("messages", "prompt", "completion", "instruction", "output", "text")
 """Fields whose key must occur in one of the first records."""
 
+_SCHEMA_BY_FIELD = {"messages": "messages", "prompt": "prompt", "instruction": "alpaca"}
+"""The schema of records for which one of these fields is named; the first decides."""
+
 _SPEAKER_KEYS = (*ROLE_KEYS, "participant", "who", "user", "name", "type")
 _SINGLE_KEYS, _PROMPTER = ("role", "from", "speaker", "sender"), "prompter"
 """Keys of the role in a record that is a single message; OASST's name of users."""
@@ -72,31 +75,45 @@ def resolve_schema(settings: SftSettings, records: Records, where: str = "record
         UsageError: no record has a known shape, one is preference data, or a given name is wrong.
     """
     check_names(settings)
-    fields = given_fields(settings.fields)
-    keys = list(dict.fromkeys(key for record in records for key in record))
-    for field, key in fields.items():
-        if records and field in _NEEDED and key not in keys:
-            raise UsageError(
-                f"--fields={field}={key}: not in the {where}, which have {shown_keys(keys)}"
-            )
-    read = [renamed(record, settings) for record in records]
-    labels = [record.get(LABEL_KEY) for record in read]
-    if any(is_filled(label) and rating(label) is None for label in labels):
-        settings = replace(settings, ignore_keys=(*settings.ignore_keys, LABEL_KEY))
-        read = [renamed(record, settings) for record in records]
+    _check_keys(settings, records, where)
+    settings = _without_other_labels(settings, records)
     if settings.schema != "auto":
         return settings
+    read = [renamed(record, settings) for record in records]
     for record in read:
         if reason := preference(record, recognise(record), settings):
             raise _preference_error(f"{where}: {reason}")
-    named = {"messages": "messages", "prompt": "prompt", "instruction": "alpaca"}
-    schema = next((named[field] for field in named if field in fields), "")
-    settings = replace(settings, schema=schema or detect_schema(read, where))
+    fields = given_fields(settings.fields)
+    named = [schema for field, schema in _SCHEMA_BY_FIELD.items() if field in fields]
+    settings = replace(settings, schema=named[0] if named else detect_schema(read, where))
     if settings.schema == "text":
         _check_not_single_messages(read, settings, where)
     if settings.schema in ("messages", "conversations"):
         _check_roles(read, settings, where)
     return settings
+
+
+def _check_keys(settings: SftSettings, records: Records, where: str) -> None:
+    """Refuse a needed field whose key none of the first records has."""
+    keys = _keys_of(records)
+    for field, key in given_fields(settings.fields).items():
+        if records and field in _NEEDED and key not in keys:
+            raise UsageError(
+                f"--fields={field}={key}: not in the {where}, which have {shown_keys(keys)}"
+            )
+
+
+def _without_other_labels(settings: SftSettings, records: Records) -> SftSettings:
+    """Return the settings, which ignore `label` if one is not that of a good or bad answer."""
+    labels = [renamed(record, settings).get(LABEL_KEY) for record in records]
+    if any(is_filled(label) and rating(label) is None for label in labels):
+        return replace(settings, ignore_keys=(*settings.ignore_keys, LABEL_KEY))
+    return settings
+
+
+def _keys_of(records: Records) -> list[str]:
+    """Return all keys of records, in the order in which they come."""
+    return list(dict.fromkeys(key for record in records for key in record))
 
 
 def _preference_error(message: str) -> UsageError:
@@ -123,24 +140,35 @@ def detect_schema(records: Records, where: str = "records") -> str:
     if not records:
         return "messages"
     lists = _lists_in(records)
-    inside = {key: list(dict.fromkeys(k for item in lists[key] for k in item)) for key in lists}
+    keys_inside = {key: _keys_of(items) for key, items in lists.items()}
     keys = [
-        f"{key}[]: {', '.join(inside[key])}" if key in inside else key
-        for key in dict.fromkeys(key for record in records for key in record)
+        f"{key}[]: {', '.join(keys_inside[key])}" if key in keys_inside else key
+        for key in _keys_of(records)
     ]
-    halves = (*PROMPT_KEYS, *ANSWER_KEYS, "instruction")
-    wanted = "prompt=KEY,completion=KEY"
-    if lists and not any(is_filled(record.get(key)) for record in records for key in halves):
-        turns, own = next(iter(inside.items()))
-        wanted = f"messages={turns}"
-        wanted += "" if any(key in own for key in ROLE_KEYS) else ",role=KEY"
-        wanted += "" if any(key in own for key in CONTENT_KEYS) else ",content=KEY"
     known = "; ".join(f"{name}: {fields}" for name, fields in FIELDS_BY_SCHEMA.items())
     raise _unclear(
         f"{where}: no known schema: found {shown_keys(keys)}; known: {known}: rename the fields, "
         "or name them: ",
-        f"--fields={shlex.quote(wanted)}",
+        f"--fields={shlex.quote(_advised_fields(records, keys_inside))}",
     )
+
+
+def _advised_fields(records: Records, keys_inside: Mapping[str, Sequence[str]]) -> str:
+    """Return the fields to name, with KEY where only the user knows which.
+
+    `keys_inside`: the keys of the objects in lists, by the key of the list.
+    """
+    halves = (*PROMPT_KEYS, *ANSWER_KEYS, "instruction")
+    has_half = any(is_filled(record.get(key)) for record in records for key in halves)
+    if has_half or not keys_inside:
+        return "prompt=KEY,completion=KEY"
+    turns, of_message = next(iter(keys_inside.items()))
+    fields = [f"messages={turns}"]
+    if set(of_message).isdisjoint(ROLE_KEYS):
+        fields.append("role=KEY")
+    if set(of_message).isdisjoint(CONTENT_KEYS):
+        fields.append("content=KEY")
+    return ",".join(fields)
 
 
 def _unclear(about: str, option: str) -> UnclearNamesError:
@@ -150,34 +178,60 @@ def _unclear(about: str, option: str) -> UnclearNamesError:
 
 def _check_roles(records: Records, settings: SftSettings, where: str) -> None:
     """Refuse turns of which no record has only known roles, or in which the system answers."""
-    keys = TURN_KEYS if settings.schema == "messages" else ("conversations",)
-    chats = [
-        [first_present(renamed(item, settings, in_message=True), ROLE_KEYS) for item in items]
-        for record in records[:_N_LOOKED_AT]
-        if (items := _turns(first_present(record, keys)))
-    ]
+    chats = _speakers(records, settings)
     roles = [[_role(name, settings) for name in chat] for chat in chats]
-    names = list(dict.fromkeys(name for chat in chats for name in chat if isinstance(name, str)))
-    unknown = [name for name in names if not _role(name, settings)]
-    if unknown and all(None in chat for chat in roles):
-        known = {role for chat in roles for role in chat if role}
-        if CALL_ROLE in known:
-            known.add("assistant")
-        advised = advised_roles(unknown[:4], names[0], known)
-        pairs = [f"{name}={role}" for name, role in advised.items()]
-        raise _unclear(
-            f"{where}: unknown roles in every record: name them (NAME=drop leaves one out): "
-            f"{advised_gap(advised.values())}",
-            f"--role-names={shlex.quote(','.join(pairs))}",
-        )
-    answers = any(pair == ("user", "system") for chat in roles for pair in pairwise(chat))
-    if answers and {role for chat in roles for role in chat} <= {"user", "system"}:
+    if all(None in chat for chat in roles):
+        _check_no_name_is_unknown(chats, roles, settings, where)
+    if _system_answers(roles):
         raise UnclearNamesError(
             f"{where}: no message is the assistant's, and system speaks behind user: if that is "
             "who answers, ",
             "--role-names=system=assistant",
             'role_names = {system = "assistant"}',
         )
+
+
+def _speakers(records: Records, settings: SftSettings) -> list[list[Any]]:
+    """Return who speaks in each chat of the first records, by the names there."""
+    keys = TURN_KEYS if settings.schema == "messages" else ("conversations",)
+    chats = []
+    for record in records[:_N_LOOKED_AT]:
+        items = [
+            renamed(item, settings, in_message=True) for item in _turns(first_present(record, keys))
+        ]
+        if items:
+            chats.append([first_present(item, ROLE_KEYS) for item in items])
+    return chats
+
+
+def _check_no_name_is_unknown(
+    chats: Sequence[Sequence[Any]],
+    roles: Sequence[Sequence[str | None]],
+    settings: SftSettings,
+    where: str,
+) -> None:
+    """Refuse names of roles that nobody knows. `chats`: who speaks, `roles`: as it is known."""
+    names = list(dict.fromkeys(name for chat in chats for name in chat if isinstance(name, str)))
+    unknown = [name for name in names if not _role(name, settings)]
+    if not unknown:
+        return
+    known = {role for chat in roles for role in chat if role}
+    if CALL_ROLE in known:
+        known.add("assistant")
+    advised = advised_roles(unknown[:4], names[0], known)
+    pairs = [f"{name}={role}" for name, role in advised.items()]
+    raise _unclear(
+        f"{where}: unknown roles in every record: name them (NAME=drop leaves one out): "
+        f"{advised_gap(advised.values())}",
+        f"--role-names={shlex.quote(','.join(pairs))}",
+    )
+
+
+def _system_answers(roles: Sequence[Sequence[str | None]]) -> bool:
+    """Return whether only users and the system speak, and the system somewhere behind a user."""
+    if any(role not in ("user", "system") for chat in roles for role in chat):
+        return False
+    return any(("user", "system") in pairwise(chat) for chat in roles)
 
 
 def _check_not_single_messages(records: Records, settings: SftSettings, where: str) -> None:

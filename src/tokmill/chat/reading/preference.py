@@ -63,28 +63,36 @@ def _advice(record: Mapping[str, Any], kind: str | None, keys: Sequence[str]) ->
     """Return the option with which a record that has preferences is trained on."""
     if keys == [RATING_KEY]:
         return _by_rating(RATING_KEY)
-    turns = filled_key(record, (*TURN_KEYS, "conversations"))
-    asks = bool(turns) and kind in ("messages", "conversations")
-    asks = asks and not _is_answered(record[turns], turns)
+    turns = ""
+    if kind in ("messages", "conversations"):
+        turns = filled_key(record, (*TURN_KEYS, "conversations"))
+    asks = turns != "" and not _is_answered(record[turns], turns)
     if kind is not None and not (asks and "chosen" in keys):  # an answer stands beside them
         return f"--ignore-keys={','.join(keys)} trains on the rest of the record"
-    chosen = record.get("chosen")
-    first = chosen[0] if isinstance(chosen, list) and chosen else chosen
-    # A reply alone is the answer to a prompt; other messages are the whole chat.
-    is_message, is_chat = isinstance(first, dict), False
-    if isinstance(first, dict):
-        is_chat = ROLE_NAMES.get(str(first_present(first, ROLE_KEYS))) != "assistant"
-    is_asked = asks or filled_key(record, (*PROMPT_KEYS, "instruction"))
-    if chosen is None or (is_message and not is_chat and not is_asked):
+    prompt = filled_key(record, (*PROMPT_KEYS, "instruction"))
+    fields = _fields_of_chosen(record.get("chosen"), turns if asks else "", prompt)
+    if not fields:
         return "put it under completion, or at the end of messages"
-    fields = "completion=chosen"
-    if is_chat:
-        fields = "messages=chosen"
-    elif asks:
-        fields = f"prompt={turns},completion=chosen"
-    elif not is_asked:  # a whole chat as one text
-        fields = "text=chosen"
     return f"--fields={fields} trains on the chosen ones, and leaves the others out"
+
+
+def _fields_of_chosen(chosen: Any, turns: str, prompt: str) -> str:
+    """Return the fields to name for an answer under chosen; '' if it answers nothing there.
+
+    `turns`, `prompt`: the keys of a chat or of a text that asks for it, '' for none.
+    """
+    if chosen is None:
+        return ""
+    first = chosen[0] if isinstance(chosen, list) and chosen else chosen
+    if isinstance(first, dict):
+        # A reply alone is the answer to a prompt; other messages are the whole chat.
+        if ROLE_NAMES.get(str(first_present(first, ROLE_KEYS))) != "assistant":
+            return "messages=chosen"
+        if not (turns or prompt):
+            return ""
+    if turns:
+        return f"prompt={turns},completion=chosen"
+    return "completion=chosen" if prompt else "text=chosen"  # a whole chat as one text
 
 
 def _is_answered(turns: Any, where: str) -> bool:
