@@ -36,7 +36,7 @@ from tokmill.chat.tagged_blocks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from tokmill.chat.control_strings import Tags, Vocabulary
     from tokmill.chat.conversation import Conversation, Counts, Message
@@ -102,11 +102,7 @@ def inline_forms(
     # With parse, all such strings are control tokens, and templates see them.
     if settings.inline_tags == "text" or settings.preset in _TEXT_PRESETS or vocabulary.parse:
         return InlineForms()
-    known = [
-        tags
-        for tags in (*every_tag, CALL_TAGS)
-        if any(tag in vocabulary.control for tag in tags) or tags[1] in template.literals
-    ]
+    known = _known_tags((*every_tag, CALL_TAGS), template, vocabulary)
     is_seen = settings.preset in _SEEN_PRESETS
     fields = () if is_seen else _field_tags(written)
     tokens = tuple(tags for tags in known if tags not in (*fields, CALL_TAGS))
@@ -114,18 +110,34 @@ def inline_forms(
     calls = "token" if CALL_TAGS in known else ""
     if settings.preset == "tokmill" and _writes_calls(written):
         calls = "field"
-    prompt = template.generation_prompt
-    begun = prompt.rstrip("\n")
     return InlineForms(
         fields,
         _empty(written, fields),
         tokens,
         hides,
-        prompt[len(begun) :] if any(begun.endswith(tags[0]) for tags in tokens) else None,
+        _after_open(template.generation_prompt, tokens),
         calls,
         not hides and any(_loses(written, tags) for tags in tokens),
         _THOUGHT in written(_REASONED),
     )
+
+
+def _known_tags(
+    every_tag: Iterable[Tags], template: ChatTemplate, vocabulary: Vocabulary
+) -> list[Tags]:
+    """Return the tags that the tokenizer has as control tokens, or the template writes itself."""
+    return [
+        tags
+        for tags in every_tag
+        if any(tag in vocabulary.control for tag in tags) or tags[1] in template.literals
+    ]
+
+
+def _after_open(prompt: str, tokens: Iterable[Tags]) -> str | None:
+    """Return what a prompt that opens a block writes behind the tag; None if it opens none."""
+    begun = prompt.rstrip("\n")
+    is_open = any(begun.endswith(opens) for opens, _ in tokens)
+    return prompt[len(begun) :] if is_open else None
 
 
 _CLOSING_TAG = re.compile(r"</([a-z_.:-]*(?:think|thought|reason)[a-z_.:-]*)>")

@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tokmill.errors import UsageError
 from tokmill.fields import (
@@ -78,7 +78,7 @@ def detect(settings: RenderSettings, sample: FieldSample, where: str) -> RenderS
         if share(fields, {name}) >= ENOUGH:
             return replace(settings, renderer="text").with_keys(text=name)
     advised = _advised(settings, sample)
-    table = in_toml(advised[1])
+    table = in_toml(advised.option)
     raise UnclearNamesError(f"{where}: {_fields_found(fields)}: ", "".join(advised), table)
 
 
@@ -126,8 +126,16 @@ def advice(settings: RenderSettings, sample: FieldSample) -> str:
     return "".join(_advised(settings, sample))
 
 
-def _advised(settings: RenderSettings, sample: FieldSample) -> tuple[str, str, str]:
-    """Return the same as a beginning, the best options ('' if there are none), and an end."""
+class _Advice(NamedTuple):
+    """What to do: a beginning, the options that do it ('' if none do), and an end."""
+
+    beginning: str
+    option: str = ""
+    end: str = ""
+
+
+def _advised(settings: RenderSettings, sample: FieldSample) -> _Advice:
+    """Return what reads most of the text of the first records."""
     fields = sample.weighed(settings.text_field)
     texts = _texts(sample, fields)
     nested = _items(fields)
@@ -135,43 +143,57 @@ def _advised(settings: RenderSettings, sample: FieldSample) -> tuple[str, str, s
     n_nested = sum(fields[path].text_bytes for path in nested)
     if _has_sections(settings, sample) and n_nested:
         flat = f", or only the other texts with {_template(texts)}" if n_flat else ""
-        return "take the sections with ", "--renderer=sections", flat
+        return _Advice("take the sections with ", "--renderer=sections", flat)
     if nested and n_nested >= n_flat:
         return _advised_list(settings, sample, texts, nested)
     fullest = max(fields, key=lambda path: fields[path].text_bytes, default="")
     if not texts or fields[fullest].text_bytes > n_flat:
-        if fullest.endswith("[]") and "[]" not in fullest[:-2]:
-            is_list = (
-                f"{fullest[:-2]} is a list, and renderer text expects text under it: make one "
-                "string of the list, or give a renderer of your own (--renderer=MODULE:FUNCTION)"
-            )
-            return is_list, "", ""
-        is_in_objects = "." in fullest and "[" not in fullest and fields[fullest].text_bytes
-        if is_in_objects and not set(fullest) & set("=,"):
-            option = f"--renderer=text --fields={shlex.quote(f'text={fullest}')}"
-            return "name it with ", option, ""
-        inside = f": make one string of {fullest}" if fullest and fields[fullest].n_bytes else ""
-        return f"renderers read strings under keys of their own{inside}", "", ""
-    longest = max(texts, key=lambda name: fields[name].text_bytes)
-    alone = f"--renderer=text --fields={shlex.quote(f'text={longest}')}"
+        return _advised_path(fullest, fields)
+    return _advised_strings(sample, fields, texts)
+
+
+def _advised_path(path: str, fields: Mapping[str, FieldBytes]) -> _Advice:
+    """Return what reads a text that is no string under a key of its own; '' if there is none."""
+    if path.endswith("[]") and "[]" not in path[:-2]:
+        return _Advice(
+            f"{path[:-2]} is a list, and renderer text expects text under it: make one "
+            "string of the list, or give a renderer of your own (--renderer=MODULE:FUNCTION)"
+        )
+    is_in_objects = "." in path and "[" not in path and fields[path].text_bytes
+    if is_in_objects and not set(path) & set("=,"):
+        return _Advice("name it with ", _text_option(path))
+    inside = f": make one string of {path}" if path and fields[path].n_bytes else ""
+    return _Advice(f"renderers read strings under keys of their own{inside}")
+
+
+def _advised_strings(
+    sample: FieldSample, fields: Mapping[str, FieldBytes], texts: Sequence[str]
+) -> _Advice:
+    """Return what reads texts that are strings under keys of their own."""
+    alone = _text_option(max(texts, key=lambda name: fields[name].text_bytes))
     if len(texts) == 1:
-        return "name it with ", alone, ""
+        return _Advice("name it with ", alone)
     if in_turn := _in_turn(sample, fields, texts):
-        return "records have one or the other: take the filled one with ", in_turn, ""
+        return _Advice("records have one or the other: take the filled one with ", in_turn)
     unnamed = {name: fields[name].text_bytes for name in texts if not _fits_template(name)}
     if len(unnamed) == len(texts):
-        return "a template can name none of them: take one with ", alone, ""
+        return _Advice("a template can name none of them: take one with ", alone)
     rest = f", or one with {alone}"
     if unnamed:
         total = sum(n.text_bytes for n in fields.values())
         rest = f" (without {listed_shares(unnamed, total)}, which no template can name){rest}"
-    return "name all with ", _template(texts), rest
+    return _Advice("name all with ", _template(texts), rest)
+
+
+def _text_option(path: str) -> str:
+    """Return the options that read one text."""
+    return f"--renderer=text --fields={shlex.quote(f'text={path}')}"
 
 
 def _advised_list(
     settings: RenderSettings, sample: FieldSample, texts: list[str], nested: list[str]
-) -> tuple[str, str, str]:
-    """Return what `_advised` does, for records whose text is in a list of objects."""
+) -> _Advice:
+    """Return what reads a text that is in a list of objects."""
     fields = sample.weighed(settings.text_field)
     named = settings.with_keys(**_keys_of_sections(settings, texts, nested, fields))
     option = _sections(named, sample, fields)
@@ -181,11 +203,11 @@ def _advised_list(
         name = max(nested, key=lambda path: fields[path].text_bytes).partition("[")[0]
         as_records = f"write its entries as records with {_entries_command(name, sample.where)}"
         if is_enough:
-            return "take the list with ", option, f", or {as_records}"
-        return f"{name} is a list: {as_records}", "", ""
+            return _Advice("take the list with ", option, f", or {as_records}")
+        return _Advice(f"{name} is a list: {as_records}")
     if is_enough:
-        return "take the list with ", option, ""
-    return "give a renderer of your own (--renderer=MODULE:FUNCTION)", "", ""
+        return _Advice("take the list with ", option)
+    return _Advice("give a renderer of your own (--renderer=MODULE:FUNCTION)")
 
 
 def _entries_command(name: str, path: str) -> str:
