@@ -38,9 +38,10 @@ from tokmill.dataset.layout import (
     PRIVATE_FILE,
     STOPPED_REJECTS,
 )
+from tokmill.dataset.made_by import MANIFEST_BEGINNING
 from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.dataset.plan_file import OwnedNames
-from tokmill.dataset.reader import MANIFEST_BEGINNING, is_intact
+from tokmill.dataset.reader import is_intact
 from tokmill.errors import StateError
 
 if TYPE_CHECKING:

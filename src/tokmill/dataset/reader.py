@@ -11,10 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokmill.dataset import lock
 from tokmill.dataset.checksum import manifest_sha256
 from tokmill.dataset.file_array import FileArray, OpenFile
-from tokmill.dataset.layout import DATASET_FILE, MANIFEST, PLAN, SIDECARS, check_format_version
-from tokmill.dataset.lock import RUN, TASKS, holder_of
+from tokmill.dataset.layout import (
+    DATASET_FILE,
+    EXPORT_RECORD,
+    MANIFEST,
+    MIX_REQUEST,
+    PLAN,
+    SIDECARS,
+    check_format_version,
+)
+from tokmill.dataset.made_by import MANIFEST_BEGINNING, MIX, RUN, made_by, maker_in, unfinished
 from tokmill.dataset.manifest_shape import LISTS, contradiction, shape_problem, sidecars_of
 from tokmill.dataset.sidecars import open_index
 from tokmill.errors import StateError, UsageError, VerifyError
@@ -141,16 +150,24 @@ def read_manifest(directory: Path, *, follow_links: bool = True) -> dict[str, An
     if not os.path.lexists(path):
         refuse_store(directory)
         problem = f"no {MANIFEST} there" if directory.is_dir() else "no such directory"
-        is_planned = (directory / PLAN).exists()
-        raise _no_manifest(directory, problem, holder_of(directory), is_planned=is_planned)
+        maker, holder = _maker_in(directory), lock.holder_of(directory)
+        raise _no_manifest(directory, problem, maker, holder)
     if path.is_symlink() and not follow_links:
         raise VerifyError(f"{path}: a link, not a file of the dataset")
     with storage_errors(path), open_regular(path, follow_links=follow_links) as file:
         return _parsed(file.read(), path)
 
 
-MANIFEST_BEGINNING = b'{\n"config":'
-"""The first bytes of every manifest."""
+def _maker_in(directory: Path) -> str:
+    """Return what makes the dataset of a directory without a manifest; see `made_by`."""
+
+    def read(name: str) -> bytes:
+        path = directory / name
+        with storage_errors(path), open_regular(path, follow_links=True) as file:
+            return file.read()
+
+    names = (EXPORT_RECORD, MIX_REQUEST, PLAN)
+    return made_by({name: 0 for name in names if (directory / name).is_file()}, read)
 
 
 def surrounding_dataset(path: Path) -> Path | None:
@@ -164,12 +181,9 @@ def manifest_in(place: Place) -> dict[str, Any]:
     try:
         content = place.read(MANIFEST)
     except FileNotFoundError:
+        maker, problem = maker_in(place), f"no {MANIFEST} there"
         raise _no_manifest(
-            place.where,
-            f"no {MANIFEST} there",
-            place.holder(),
-            is_planned=bool(place.stamp(PLAN)),
-            last_written=place.last_written(),
+            place.where, problem, maker, place.holder(), place.last_written()
         ) from None
     return _parsed(content, f"{place.where}/{MANIFEST}")
 
@@ -177,37 +191,46 @@ def manifest_in(place: Place) -> dict[str, Any]:
 def _no_manifest(
     where: Path | str,
     problem: str,
+    maker: str,
     holder: str,
-    *,
-    is_planned: bool,
     last_written: datetime | None = None,
 ) -> StateError | UsageError:
     """Return the error of a place without a manifest.
 
-    `holder`: who writes there, see `Place.holder`. `is_planned`: it has the plan of a run; a mix
-    has none, and no status. `last_written`: see `Place`.
+    `maker`: what stands there, or '', see `made_by`. `holder`: who writes there, see
+    `Place.holder`. `last_written`: see `Place`.
     """
-    place = shlex.quote(str(where))
-    status = f" (tokmill status {place} shows how far it is)" if is_planned else ""
-    if holder == RUN:
-        return StateError(f"{where}: a run is writing here: wait for its end{status}")
-    if holder == TASKS:
-        return StateError(
-            f"{where}: tasks of a run are writing here: wait for their end{status}, then run "
-            f"tokmill finish {place}"
-        )
-    if is_planned and last_written is not None:
+    if holder:
+        return _is_written(where, maker, holder)
+    if maker == RUN and last_written is not None:
         return StateError(
             f"{where}: its run is not finished (no {MANIFEST}); a store does not show whether it "
-            f"still works, but its newest object is of {in_utc(last_written)}{status}: if nothing "
-            "writes there, run the same command again to continue it"
-        )
-    if is_planned:
-        return StateError(
-            f"{where}: its run is not finished (no {MANIFEST}): run the same command again to "
+            f"still works, but its newest object is of {in_utc(last_written)}"
+            f"{_status(where, maker)}: if nothing writes there, run the same command again to "
             "continue it"
         )
+    if maker:
+        return unfinished(str(where), maker)
     return UsageError(f"{where}: not a tokmill dataset: {problem}: name the output of a run")
+
+
+def _is_written(where: Path | str, maker: str, holder: str) -> StateError:
+    """Return the error of a place where something is being made."""
+    if holder == lock.TASKS:
+        return StateError(
+            f"{where}: tasks of a run are writing here: wait for their end{_status(where, maker)}, "
+            f"then run tokmill finish {shlex.quote(str(where))}"
+        )
+    of_whom = "a mix" if maker == MIX else "a run"
+    return StateError(
+        f"{where}: {of_whom} is writing here: wait for its end{_status(where, maker)}"
+    )
+
+
+def _status(where: Path | str, maker: str) -> str:
+    """Return how to see how far it is, in brackets; '' for what has no status."""
+    place = shlex.quote(str(where))
+    return f" (tokmill status {place} shows how far it is)" if maker == RUN else ""
 
 
 def _parsed(content: bytes, where: Path | str) -> dict[str, Any]:

@@ -47,6 +47,8 @@ from tokmill.dataset.layout import (
     rejects_name,
     shard_stem,
 )
+from tokmill.dataset.made_by import MIX as MADE_BY_MIX
+from tokmill.dataset.made_by import maker_in
 from tokmill.dataset.manifest_shape import files_of_shards
 from tokmill.dataset.reader import intact_manifest_in, surrounding_dataset
 from tokmill.dataset.sidecars import METADATA
@@ -247,7 +249,8 @@ def _complete(place: Place, fingerprint: str) -> dict[str, Any]:
     """
     manifest, entries = intact_manifest_in(place), place.entries()
     if manifest.get("mix", {}).get("fingerprint") != fingerprint:
-        kind = "a mix of other inputs or settings" if "mix" in manifest else "another dataset"
+        maker = maker_in(place)
+        kind = "a mix of other inputs or settings" if maker == MADE_BY_MIX else maker
         raise StateError(
             f"{place.where}: holds {kind}: name another output, or --overwrite removes it"
         )

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tokmill.dataset.checksum import FileEntry
 from tokmill.dataset.contents import contents_of, owned_names, remove_contents
 from tokmill.dataset.layout import KEPT_TOKENIZER, LOCK_NAME, MANIFEST, PLAN
+from tokmill.dataset.made_by import IMPORT_ENGINE, maker_in, no_run
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import REFERENCE, engine_row, engine_threads, engine_version
 from tokmill.errors import StateError, StorageError, UsageError
 from tokmill.place import open_place
 from tokmill.recipes.spec import reference_loader
-from tokmill.run.output import holds_only_plan, refuse_foreign
+from tokmill.run.output import holds_only_plan, refuse_foreign, refuse_other_makers
 from tokmill.run.plan import (
     Plan,
     check_plan,
@@ -187,7 +188,8 @@ def _plan(place: Place, prepared: Prepared, observer: Observer, *, overwrite: bo
     earlier = None if overwrite or holds_only_plan(entries) else read_plan(place)
     if overwrite:
         contents_of(place).check_replaceable()
-    elif earlier is None:
+    elif earlier is None or is_of_import(earlier[0]):
+        refuse_other_makers(place, entries)
         refuse_foreign(place, entries, owned_names(place, entries))
     if earlier is None:
         engine = choose_run_engine(prepared, observer.noted)
@@ -278,8 +280,11 @@ def read_planned(place: Place, run: RunSettings | None = None) -> Plan:
 
 
 def written_plan(place: Place) -> tuple[dict[str, Any], str]:
-    """Return what `read_plan` does; raises `UsageError` without a plan."""
+    """Return what `read_plan` does; raises `UsageError` without the plan of a run."""
     written = read_plan(place)
+    is_of_run = written is not None and not is_of_import(written[0])
+    if not is_of_run and (maker := maker_in(place)):
+        raise no_run(place.where, maker, is_finished=MANIFEST in place.entries())
     if written is None:
         raise UsageError(
             f"{place.where}/{PLAN}: no such plan: write it first, on one machine (tokmill plan … "
@@ -287,6 +292,11 @@ def written_plan(place: Place) -> tuple[dict[str, Any], str]:
             "under this name: mount the same directory, or give the same endpoint and credentials"
         )
     return written
+
+
+def is_of_import(written: Mapping[str, Any]) -> bool:
+    """Return whether a plan is that of an import, which has no task to work on."""
+    return bool(written["engine"]["name"] == IMPORT_ENGINE)
 
 
 def check_installed(written: Mapping[str, Any], engine: EngineChoice, tokenizer: Tokenizer) -> None:

@@ -11,11 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.checksum import FileEntry
-from tokmill.dataset.contents import DATASET, contents_of, foreign_message, is_hidden, is_note
+from tokmill.dataset.contents import DATASET, foreign_message, is_hidden, is_note
 from tokmill.dataset.layout import KEPT_TOKENIZER, MANIFEST, PARTS, PLAN, part_name
+from tokmill.dataset.made_by import MANIFEST_BEGINNING, RUN, held_by_other, maker_in
 from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.dataset.part_record import parse_record
-from tokmill.dataset.reader import MANIFEST_BEGINNING, is_intact
+from tokmill.dataset.reader import is_intact
 from tokmill.errors import StateError
 from tokmill.run.stopped_rejects import is_stopped_rejects
 
@@ -54,12 +55,20 @@ def refuse_foreign(place: Place, entries: Entries, owned: OwnedNames | None) -> 
     ]
     if not foreign:
         return
-    if owned is None and (what := contents_of(place).what):
-        raise StateError(
-            f"{place.where}: holds {what}, but no plan of a run: --overwrite replaces it, or name "
-            "another output"
-        )
+    if owned is None and (maker := maker_in(place)):
+        raise held_by_other(place.where, maker, is_finished=is_dataset)
     raise StateError(foreign_message(place.where, DATASET if owned else "", foreign))
+
+
+def refuse_other_makers(place: Place, entries: Entries) -> None:
+    """Refuse to begin a run where a mix or an import stands, though every file may be a run's.
+
+    Raises:
+        StateError: one does; nothing was changed.
+    """
+    maker = maker_in(place)
+    if maker not in ("", RUN):
+        raise held_by_other(place.where, maker, is_finished=_is_manifest(place, entries))
 
 
 def _is_manifest(place: Place, entries: Entries) -> bool:

@@ -30,6 +30,7 @@ from tokmill.dataset.layout import (
     SHARD_BYTES,
     SPLITS,
 )
+from tokmill.dataset.made_by import IMPORT_ENGINE
 from tokmill.dataset.part_record import Sums
 from tokmill.dataset.part_writer import EncodedDocuments, PartWriter
 from tokmill.dataset.plan_file import PLAN_FORMAT, plan_fingerprint
@@ -80,8 +81,6 @@ EMPTY = "no token"
 ADDED_EOS, UNTRAINED_FIRST = "eos added", "first token of a sample no longer trained"
 """Counters of a part: documents that got an eos, and samples whose mask began with 1."""
 
-ENGINE = "import"
-"""Name of the engine in plan and manifest of an imported dataset."""
 
 _MASK_ENTRY = {
     "preset": "imported",
@@ -394,7 +393,7 @@ def _count(counter: Counter[str], name: str, n: int) -> None:
 def _engine(settings: ImportSettings) -> dict[str, Any]:
     title = IMPORTERS[settings.trainer].title
     return {
-        "name": ENGINE,
+        "name": IMPORT_ENGINE,
         "version": __version__,
         "reason": f"tokens of {title}, not encoded by tokmill",
         "mb_per_s": {},
