@@ -90,18 +90,12 @@ def command(
     """
     from tokmill.dataset.reader import check_complete, read_manifest
     from tokmill.page.samples import SampleReader, chosen_documents, noticed_documents
-    from tokmill.page.summary import rules_line
-    from tokmill.page.web_page import check_page, write_page
+    from tokmill.page.web_page import check_page
     from tokmill.tokenizer.kept import tokenizer_of
 
-    if (sample or 0) < 0 or max_chars < 0:
-        raise UsageError("--sample and --max-chars: expected 0 or more")
-    if row is not None and (document is not None or sample is not None):
-        raise UsageError("--row shows the samples of one row: leave --document and --sample out")
-    if noticed is not None and (any(choice.values()) or row is not None or document is not None):
-        raise UsageError("--noticed: leave --document, --row, --split, --source and --seed out")
-    if any(choice.values()) and (row is not None or document is not None):
-        raise UsageError("--row and --document: leave --split, --source and --seed out")
+    _check_options(
+        document, sample, noticed, row, max_chars=max_chars, has_choice=any(choice.values())
+    )
     if as_json and html is not None:
         raise UsageError("--json prints and --html writes a page: choose one")
     manifest = read_manifest(directory)
@@ -117,23 +111,74 @@ def command(
         chosen = chosen_documents(directory, manifest, sample, **choice)
     heading, samples = _chosen(reader, manifest, chosen, row)
     if html is not None:
-        from tokmill.page.sample_page import sample_page
-
-        where, listed = str(directory), list(samples)
-        page = sample_page(
-            where, manifest, listed, heading=heading, max_chars=max_chars, show_ids=show_ids
-        )
-        kind = "sample" if manifest.get("kind") == "sft" else "document"
-        show(f"{html}: {plural(len(listed), kind)}, {size(write_page(html, page))}")
+        _write_page(html, directory, manifest, heading, list(samples), max_chars, show_ids)
     elif as_json:
         for shown in samples:
             show_json(_as_json(shown, reader, row))
     else:
-        color = click.get_current_context().color
-        in_colour = bool(sys.stdout and sys.stdout.isatty()) if color is None else color
-        _print(heading, samples, Look(in_colour, by_token, max_chars), manifest, show_ids)
-        if (document, row, noticed) == (None, None, None) and (rules := rules_line(manifest)):
-            show(rules)
+        _print(heading, samples, Look(_is_in_colour(), by_token, max_chars), manifest, show_ids)
+        if (document, row, noticed) == (None, None, None):
+            _print_rules(manifest)
+
+
+def _check_options(
+    document: int | None,
+    sample: int | None,
+    noticed: str | None,
+    row: int | None,
+    *,
+    max_chars: int,
+    has_choice: bool,
+) -> None:
+    """Check options that say the same in two ways, or nothing; raises `UsageError`.
+
+    `has_choice`: whether the split, a source or a seed is given.
+    """
+    has_one = document is not None or row is not None
+    if (sample or 0) < 0 or max_chars < 0:
+        raise UsageError("--sample and --max-chars: expected 0 or more")
+    if row is not None and (document is not None or sample is not None):
+        raise UsageError("--row shows the samples of one row: leave --document and --sample out")
+    if noticed is not None and (has_choice or has_one):
+        raise UsageError("--noticed: leave --document, --row, --split, --source and --seed out")
+    if has_choice and has_one:
+        raise UsageError("--row and --document: leave --split, --source and --seed out")
+
+
+def _write_page(
+    html: Path,
+    directory: Path,
+    manifest: dict[str, Any],
+    heading: str,
+    samples: list[Sample],
+    max_chars: int,
+    show_ids: bool,
+) -> None:
+    """Write samples as a web page, and say how large it is."""
+    from tokmill.page.sample_page import sample_page
+    from tokmill.page.web_page import write_page
+
+    page = sample_page(
+        str(directory), manifest, samples, heading=heading, max_chars=max_chars, show_ids=show_ids
+    )
+    kind = "sample" if manifest.get("kind") == "sft" else "document"
+    show(f"{html}: {plural(len(samples), kind)}, {size(write_page(html, page))}")
+
+
+def _is_in_colour() -> bool:
+    """Return whether text is printed in colour: as the user says, or to a terminal."""
+    color = click.get_current_context().color
+    if color is None:
+        return bool(sys.stdout and sys.stdout.isatty())
+    return color
+
+
+def _print_rules(manifest: dict[str, Any]) -> None:
+    """Print the rules under which the texts were made."""
+    from tokmill.page.summary import rules_line
+
+    if rules := rules_line(manifest):
+        show(rules)
 
 
 def _chosen(

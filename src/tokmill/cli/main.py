@@ -9,6 +9,7 @@ import resource
 import sys
 import traceback
 from io import TextIOWrapper
+from typing import NoReturn
 
 import click
 from click.shell_completion import add_completion_class, shell_complete
@@ -190,41 +191,56 @@ def _run() -> int:
         _drop_output()
         return EXIT_CLOSED_PIPE
     except BaseException as error:  # a panic of native code is no Exception
-        if isinstance(error, KeyboardInterrupt) or Interrupt.is_asked:
-            return _interrupted(str(error) if isinstance(error, KeyboardInterrupt) else "")
-        if isinstance(error, UnreadInputError):
-            # The user has to look at every file that breaks off, however many.
-            is_listed = len(error.files) > 1 or len(str(error)) > MAX_MESSAGE
-            for line in error.files if is_listed else ():
-                show_labelled("unread:", line, colour="yellow", err=True)
-        if isinstance(error, UsageError) and len(sys.argv) == len(("tokmill", "verb")):
-            with cli.make_context("tokmill", [sys.argv[1], "--"]) as context:
-                command = click.Context(load_command(sys.argv[1]), context, sys.argv[1])
-                _show_usage(command)
-        if isinstance(error, TokmillError):
-            from tokmill.settings.names import in_options  # 25 ms that --help does without
+        return _answer(error)
 
-            return _fail(in_options(error, sys.argv[1:]), error.exit_code)
-        if is_out_of_memory(error):
-            limit = _address_space()
-            where = "" if limit is None else f" (ulimit -v allows {memory(limit)})"
-            _fail(
-                f"out of memory{where}: give this process more memory, or use fewer --workers and "
-                "--threads, and run the same command again; a run keeps the parts that are done",
-                WorkerError.exit_code,
-            )
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(WorkerError.exit_code)  # libraries that lacked memory may crash at their end
-        if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM:
-            is_full = error.errno == errno.ENOSPC
-            place = error.filename or ("standard output" if is_full else "")
-            if is_full:
-                _drop_output()
-            if place:
-                return _fail(f"{place}: {str(error.strerror).lower()}", StorageError.exit_code)
-        show_styled(printable_lines(traceback.format_exc().rstrip()), err=True)
-        return _fail("this is a bug in tokmill; please report the lines above", EXIT_INTERNAL)
+
+def _answer(error: BaseException) -> int:
+    """Print what ended a command, and return its exit code; where memory ran out, exit."""
+    if isinstance(error, KeyboardInterrupt) or Interrupt.is_asked:
+        return _interrupted(str(error) if isinstance(error, KeyboardInterrupt) else "")
+    if isinstance(error, TokmillError):
+        return _told(error)
+    if is_out_of_memory(error):
+        _end_without_memory()
+    if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM:
+        is_full = error.errno == errno.ENOSPC
+        place = error.filename or ("standard output" if is_full else "")
+        if is_full:
+            _drop_output()
+        if place:
+            return _fail(f"{place}: {str(error.strerror).lower()}", StorageError.exit_code)
+    show_styled(printable_lines("".join(traceback.format_exception(error)).rstrip()), err=True)
+    return _fail("this is a bug in tokmill; please report the lines above", EXIT_INTERNAL)
+
+
+def _told(error: TokmillError) -> int:
+    """Print an error that says what is wrong, with what helps beside it; return its exit code."""
+    if isinstance(error, UnreadInputError):
+        # The user has to look at every file that breaks off, however many.
+        is_listed = len(error.files) > 1 or len(str(error)) > MAX_MESSAGE
+        for line in error.files if is_listed else ():
+            show_labelled("unread:", line, colour="yellow", err=True)
+    if isinstance(error, UsageError) and len(sys.argv) == len(("tokmill", "verb")):
+        with cli.make_context("tokmill", [sys.argv[1], "--"]) as context:
+            command = click.Context(load_command(sys.argv[1]), context, sys.argv[1])
+            _show_usage(command)
+    from tokmill.settings.names import in_options  # 25 ms that --help does without
+
+    return _fail(in_options(error, sys.argv[1:]), error.exit_code)
+
+
+def _end_without_memory() -> NoReturn:
+    """Say that memory ran out, and end the process at once."""
+    limit = _address_space()
+    where = "" if limit is None else f" (ulimit -v allows {memory(limit)})"
+    _fail(
+        f"out of memory{where}: give this process more memory, or use fewer --workers and "
+        "--threads, and run the same command again; a run keeps the parts that are done",
+        WorkerError.exit_code,
+    )
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(WorkerError.exit_code)  # libraries that lacked memory may crash at their end
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:

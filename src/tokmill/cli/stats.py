@@ -12,7 +12,7 @@ from tokmill.cli.options import directory_argument, moved_tokenizer
 from tokmill.cli.screen import print_tables, show, show_json, show_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from rich.console import RenderableType
 
@@ -62,37 +62,66 @@ def command(directory: Path, tokenizer: str, field: str, as_json: bool) -> None:
 
 def _tables(manifest: Mapping[str, Any], statistics: Statistics) -> Iterator[RenderableType]:
     """Yield the tables of sources, of lengths, and of the most frequent ids."""
-    from tokmill.bill.text.tables import rows_table
     from tokmill.page.dataset_sections import grouped
+
+    sources, _ = grouped(manifest["sources"])
+    yield _table_of_sources(sources, statistics.totals)
+    yield _table_of_lengths(statistics)
+    yield _table_of_ids(statistics)
+
+
+def _table_of_sources(
+    sources: Iterable[Mapping[str, Any]], totals: Mapping[str, Any]
+) -> RenderableType:
+    """Return the documents and tokens of each source, with their shares of the dataset."""
+    from tokmill.bill.text.tables import rows_table
+    from tokmill.page.markup import shortened
+
+    n_documents, n_tokens = max(1, totals["documents"]), max(1, totals["tokens"])
+    has_masks = "trained_tokens" in totals
+    rows = []
+    for source in sources:
+        tokens = source["tokens"]
+        if has_masks:
+            last = f"{source['trained_tokens'] / max(1, tokens):.1%}"
+        else:
+            last = f"{source['text_bytes'] / max(1, tokens):.2f}"
+        rows.append([
+            shortened(source["name"], _NAME_COLUMNS),
+            f"{source['documents']:,}",
+            f"{source['documents'] / n_documents:.1%}",
+            f"{tokens:,}",
+            f"{tokens / n_tokens:.1%}",
+            last,
+        ])  # fmt: skip
+    heads = ("documents", "share", "tokens", "share", "trained" if has_masks else "bytes/token")
+    return rows_table("source", heads, rows)
+
+
+def _table_of_lengths(statistics: Statistics) -> RenderableType:
+    """Return the documents by their length, with bars."""
+    from tokmill.bill.text.tables import rows_table
+
+    n_documents = max(1, statistics.totals["documents"])
+    counts = statistics.lengths.documents.tolist()
+    rows = []
+    for power, count in enumerate(counts):
+        if count:
+            length = f"{1 << power:,} to {(2 << power) - 1:,}"
+            bar = "#" * round(_BAR_COLUMNS * count / max(counts))
+            rows.append((length, f"{count:,}", f"{count / n_documents:.1%}", bar))
+    return rows_table("length in tokens", ("documents", "share", ""), rows, words=("",))
+
+
+def _table_of_ids(statistics: Statistics) -> RenderableType:
+    """Return the most frequent ids, with their text."""
+    from tokmill.bill.text.tables import rows_table
     from tokmill.page.markup import shortened
     from tokmill.page.summary import quoted
 
-    totals = statistics.totals
-    n_documents, n_tokens = max(1, totals["documents"]), max(1, totals["tokens"])
-
-    def counted(row: Mapping[str, Any]) -> list[str]:
-        shares = (row["documents"] / n_documents, row["tokens"] / n_tokens)
-        bytes_per_token = row["text_bytes"] / max(1, row["tokens"])
-        trained = f"{row['trained_tokens'] / max(1, row['tokens']):.1%}"
-        return [
-            shortened(row["name"], _NAME_COLUMNS),
-            f"{row['documents']:,}", f"{shares[0]:.1%}", f"{row['tokens']:,}", f"{shares[1]:.1%}",
-            trained if "trained_tokens" in totals else f"{bytes_per_token:.2f}",
-        ]  # fmt: skip
-
-    last = "trained" if "trained_tokens" in totals else "bytes/token"
-    heads = ("documents", "share", "tokens", "share", last)
-    yield rows_table("source", heads, map(counted, grouped(manifest["sources"])[0]))
-    by_length = statistics.lengths.documents
-    lengths = [
-        (f"{1 << i:,} to {(2 << i) - 1:,}", f"{n:,}", f"{n / n_documents:.1%}",
-         "#" * round(_BAR_COLUMNS * n / by_length.max()))
-        for i, n in enumerate(by_length.tolist()) if n
-    ]  # fmt: skip
-    yield rows_table("length in tokens", ("documents", "share", ""), lengths, words=("",))
-    ids = [
-        (str(named.id), quoted(shortened(named.text, _NAME_COLUMNS)), f"{named.count:,}",
-         f"{named.count / n_tokens:.2%}")
-        for named in statistics.frequent
-    ]  # fmt: skip
-    yield rows_table("most frequent ids", ("text", "times", "share"), ids, words=("text",))
+    n_tokens = max(1, statistics.totals["tokens"])
+    rows = []
+    for named in statistics.frequent:
+        text = quoted(shortened(named.text, _NAME_COLUMNS))
+        rows.append((str(named.id), text, f"{named.count:,}", f"{named.count / n_tokens:.2%}"))
+    return rows_table("most frequent ids", ("text", "times", "share"), rows, words=("text",))

@@ -175,6 +175,12 @@ def _reference_choice(request: EngineRequest, reason: str) -> EngineChoice:
     return EngineChoice(REFERENCE, version, reason, reference=version)
 
 
+def _rewritten(tokenizer: Tokenizer) -> str:
+    """Return what the reason of a choice adds if engines get the tokenizer in other words."""
+    rewrites = ", ".join(tokenizer.rewrites)
+    return f"; takes the tokenizer in other words: {rewrites}" if rewrites else ""
+
+
 class _Trial:
     """Engines that are compared with the reference on one corpus."""
 
@@ -196,42 +202,31 @@ class _Trial:
             self._refused |= dict.fromkeys(names, str(error))
             _ = self._expected  # for the speed of the reference
             return self._no_fast_engine()
-        known = {name: known_comparison(tokenizer, name) for name in names if is_installed(name)}
-        self._refused |= dict.fromkeys(set(names).difference(known), "not installed")
-        fresh = [name for name, comparison in known.items() if comparison is None]
-        scans = compare_engines(tokenizer, fresh, request.n_threads, request.note) if fresh else {}
+        known = self._known_comparisons(names)
+        scans = self._new_comparisons(known)
         compared = {name: known[name] or scans[name] for name in known}
-        self._refused |= {name: scan.refused for name, scan in compared.items() if scan.refused}
-        usable = [name for name, scan in compared.items() if not scan.refused]
+        usable = self._accepted(compared)
         key = _speeds_key(request, usable, self._sample)
-        kept_times = kept(key) or {}
-        usable.sort(key=lambda name: self._seconds(name, *kept_times.get(name, (0.0, 0.0))))
-        is_timed = self._is_timed and not kept_times
-        exact: dict[str, RoutedEngine] = {}
-        for group in [usable] if is_timed else [[name] for name in usable]:
-            exact = exact or self._exact(group, compared)
+        speeds_before = kept(key) or {}
+        usable.sort(key=lambda name: self._seconds(name, *speeds_before.get(name, (0.0, 0.0))))
+        if self._is_timed and not speeds_before:
+            exact = self._exact(usable, compared)
+            speeds = self._speeds(exact) if len(exact) > 1 else {}
+        else:
+            exact, speeds = self._first_exact(usable, compared), {}
         if not exact:
             return self._no_fast_engine()
-        speeds = self._speeds(exact) if is_timed and len(exact) > 1 else {}
         if speeds:
             keep(key, {name: (speed, self._load_s[name]) for name, speed in speeds.items()})
         name = min(
             speeds or exact, key=lambda name: self._seconds(name, speeds.get(name, 0.0), 0.0)
         )
-        if request.asked != "auto":
-            reason = "asked for"
-        elif speeds:
-            reason = FASTEST
-        elif kept_times and name == usable[0]:
-            reason = FASTEST_BEFORE
-        else:
-            reason = ONLY_ONE if self._is_timed and len(exact) == 1 else FIRST
-        rewrites = ", ".join(tokenizer.rewrites)
-        rewritten = f"; takes the tokenizer in other words: {rewrites}" if rewrites else ""
+        is_fastest_before = bool(speeds_before) and name == usable[0]
+        reason = self._reason(speeds, exact, is_fastest_before=is_fastest_before)
         return EngineChoice(
             name,
             engine_version(name, tokenizer),
-            reason + rewritten,
+            reason + _rewritten(tokenizer),
             n_checked=len(self._expected),
             mb_per_s=speeds,
             refused=self._refused,
@@ -240,6 +235,61 @@ class _Trial:
             scan_kept=name not in scans,
             added=self._added,
         )
+
+    def _known_comparisons(self, names: Sequence[str]) -> dict[str, CharacterComparison | None]:
+        """Return what is known of the engines that are installed; None: not compared yet."""
+        known: dict[str, CharacterComparison | None] = {}
+        for name in names:
+            if is_installed(name):
+                known[name] = known_comparison(self._request.tokenizer, name)
+            else:
+                self._refused[name] = "not installed"
+        return known
+
+    def _new_comparisons(
+        self, known: Mapping[str, CharacterComparison | None]
+    ) -> dict[str, CharacterComparison]:
+        """Compare the engines of which nothing is known with the reference, and return that."""
+        fresh = [name for name, comparison in known.items() if comparison is None]
+        if not fresh:
+            return {}
+        request = self._request
+        return compare_engines(request.tokenizer, fresh, request.n_threads, request.note)
+
+    def _accepted(self, compared: Mapping[str, CharacterComparison]) -> list[str]:
+        """Return the engines that their comparison did not refuse; the others are noted."""
+        accepted = []
+        for name, comparison in compared.items():
+            if comparison.refused:
+                self._refused[name] = comparison.refused
+            else:
+                accepted.append(name)
+        return accepted
+
+    def _first_exact(
+        self, names: Sequence[str], compared: Mapping[str, CharacterComparison]
+    ) -> dict[str, RoutedEngine]:
+        """Return the first engine that is exact, by its name; those behind it are not loaded."""
+        for name in names:
+            if exact := self._exact([name], compared):
+                return exact
+        return {}
+
+    def _reason(
+        self,
+        speeds: Mapping[str, float],
+        exact: Mapping[str, RoutedEngine],
+        *,
+        is_fastest_before: bool,
+    ) -> str:
+        """Return why an engine was chosen; `is_fastest_before`: by the speeds of an earlier run."""
+        if self._request.asked != "auto":
+            return "asked for"
+        if speeds:
+            return FASTEST
+        if is_fastest_before:
+            return FASTEST_BEFORE
+        return ONLY_ONE if self._is_timed and len(exact) == 1 else FIRST
 
     def _no_fast_engine(self) -> EngineChoice:
         """Return the choice of the reference, with its speed on the sample if it encoded that."""

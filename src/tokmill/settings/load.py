@@ -244,8 +244,7 @@ def _home(key: str) -> str:
 
 def _checked(setting: Setting, value: Any) -> Any:
     """Return a value as its setting holds it; an error does not name the setting."""
-    kind, metadata = setting.kind, setting.metadata
-    if kind == tuple[Source, ...]:
+    if setting.kind == tuple[Source, ...]:
         return _sources(value)
     value = _plain(value)
     for text in value if isinstance(value, list | tuple) else [value]:
@@ -253,38 +252,69 @@ def _checked(setting: Setting, value: Any) -> Any:
             refuse_secrets(text)
             if setting.name != "paths":  # the name of a file may be any bytes
                 _refuse_surrogates(text)
-    if metadata.get("is_mapping"):
+    if setting.metadata.get("is_mapping"):
         value = _pairs(value)
-    if kind == tuple[str, ...]:
-        if isinstance(value, str) or not isinstance(value, list | tuple):
-            raise UsageError(f"expected a list of strings, found {_kind(value)}")
-        if any(not isinstance(item, str) for item in value):
-            raise UsageError(f"expected a list of strings, found {value!r}")
-        return tuple(value)
+    if setting.kind == tuple[str, ...]:
+        return _strings(value)
+    value = _of_kind(setting, value)
+    _check_name(setting, value)
+    _check_choice(setting, value)
+    _check_bounds(setting, value)
+    return value
+
+
+def _strings(value: Any) -> tuple[str, ...]:
+    """Return the strings of a list."""
+    if isinstance(value, str) or not isinstance(value, list | tuple):
+        raise UsageError(f"expected a list of strings, found {_kind(value)}")
+    if any(not isinstance(item, str) for item in value):
+        raise UsageError(f"expected a list of strings, found {value!r}")
+    return tuple(value)
+
+
+def _of_kind(setting: Setting, value: Any) -> Any:
+    """Return a value of the setting's type, made of what else may stand for it."""
+    kind, metadata = setting.kind, setting.metadata
     if metadata.get("is_json"):
         value = _json_object(value)
     if kind is float and type(value) is int:
         value = float(value)
     if isinstance(value, str) and (unit := metadata.get("unit")):
         value = parse_quantity(value, unit)
-    if type(value) is not kind:
+    if type(value) is not kind:  # True is no whole number
         raise UsageError(f"expected {kind.__name__}, found {_kind(value)} ({value!r})")
-    table = metadata.get("table")
+    return value
+
+
+def _check_name(setting: Setting, value: Any) -> None:
+    """Check a name of a table, which may be that of an extension."""
+    table = setting.metadata.get("table")
     if table is not None and value not in table.choices:
         from tokmill.extensions import check_name  # slow, and for names from other packages only
 
         check_name(table, value)
-    choices, low, high = (metadata.get(key) for key in ("choices", "minimum", "maximum"))
-    if choices is not None and value not in choices:
-        from tokmill.extensions import nearest
 
-        known = list(filter(None, choices))
-        meant = nearest(str(value), known)
-        raise UsageError(f"expected one of {', '.join(known)}; found {value!r}{meant}")
-    if (low is not None and not value >= low) or (high is not None and not value <= high):
+
+def _check_choice(setting: Setting, value: Any) -> None:
+    """Check a value that is one of a few."""
+    choices = setting.metadata.get("choices")
+    if choices is None or value in choices:
+        return
+    from tokmill.extensions import nearest
+
+    known = list(filter(None, choices))
+    meant = nearest(str(value), known)
+    raise UsageError(f"expected one of {', '.join(known)}; found {value!r}{meant}")
+
+
+def _check_bounds(setting: Setting, value: Any) -> None:
+    """Check a number; NaN is in no bounds."""
+    low, high = setting.metadata.get("minimum"), setting.metadata.get("maximum")
+    is_above = low is None or value >= low
+    is_below = high is None or value <= high
+    if not (is_above and is_below):
         bounds = f"at least {low}" if high is None else f"between {low} and {high}"
         raise UsageError(f"expected {bounds}, found {value!r}")
-    return value
 
 
 def _plain(value: Any) -> Any:

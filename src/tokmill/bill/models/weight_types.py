@@ -54,6 +54,7 @@ FILES = {
 _VALUES = ("v_proj", "qkv_proj", "query_key_value", "c_attn", "W_pack", "kv_b_proj")
 """Ends of names of matrices that make values, or values and more."""
 _BLOCK = 256
+_Q8_0_BITS, _Q5_K_BITS = 8.5, 5.5
 _EIGHT_EXPERTS = 8
 """llama.cpp gives larger types to attention in models with 8 experts."""
 
@@ -91,24 +92,43 @@ def gguf_bytes(file: str, tensor: Tensor, model: Model) -> float:
 
     Embedding and head are quantized too; norms, biases, routers and learned positions are fp32.
     """
-    is_positions = tensor.kind == "embedding" and tensor.split != "vocabulary"
-    is_vector = tensor.kind == "vector" or (tensor.kind == "experts" and not tensor.n_in)
-    if is_vector or tensor.module == "router" or is_positions:
+    if _is_fp32_in_file(tensor):
         return 4.0
-    bits, row = FILES[file], tensor.n_out if tensor.kind == "embedding" else tensor.n_in
-    is_attention, is_last = tensor.module == "attention", tensor.split == "rows"
+    return _gguf_bits(file, tensor, model) / 8
+
+
+def _is_fp32_in_file(tensor: Tensor) -> bool:
+    """Return whether a GGUF file keeps a tensor in fp32: it is small, or decides much."""
+    if tensor.kind == "vector" or tensor.module == "router":
+        return True
+    if tensor.kind == "experts":
+        return not tensor.n_in  # their biases
+    return tensor.kind == "embedding" and tensor.split != "vocabulary"  # learned positions
+
+
+def _gguf_bits(file: str, tensor: Tensor, model: Model) -> float:
+    """Return the bits per element of a quantized tensor in a GGUF file, as llama.cpp chooses."""
+    bits = FILES[file]
+    is_attention = tensor.module == "attention"
+    is_output = tensor.split == "rows"  # the last matrix of attention, or of the MLP
     leaf = tensor.name.removesuffix(".weight").rpartition(".")[2]
-    mixed = leaf in _VALUES or (is_last and not is_attention)
+    is_mixed = leaf in _VALUES or (is_output and not is_attention)
+    row = tensor.n_out if tensor.kind == "embedding" else tensor.n_in
+    is_uneven = row % _BLOCK != 0  # rows that are no whole blocks have another type
     if tensor.module == "head" or (tensor.module == "embedding" and model.tied):
-        return (8.5 if row % _BLOCK else bits.head) / 8
-    if row % _BLOCK:
-        return (bits.uneven_mixed if mixed else bits.uneven) / 8
-    if model.experts is not None and model.experts.count == _EIGHT_EXPERTS:
-        if leaf in ("k_proj", "v_proj"):
-            return 8.5 / 8
-        bits = bits._replace(out=max(bits.usual, 5.5))
+        return _Q8_0_BITS if is_uneven else bits.head
+    if is_uneven:
+        return bits.uneven_mixed if is_mixed else bits.uneven
+    has_eight_experts = model.experts is not None and model.experts.count == _EIGHT_EXPERTS
+    if has_eight_experts and leaf in ("k_proj", "v_proj"):
+        return _Q8_0_BITS
+    if is_output and is_attention:
+        return max(bits.usual, _Q5_K_BITS) if has_eight_experts else bits.out
+    if is_output:
+        return bits.down
+    if not is_mixed:
+        return bits.usual
+    # Values that four heads or more share are few, and get more bits.
     if file == "q2_k" and model.attention.heads < 4 * model.attention.kv_heads:
-        bits = bits._replace(values=bits.down)
-    if is_last:
-        return (bits.out if is_attention else bits.down) / 8
-    return (bits.values if mixed else bits.usual) / 8
+        return bits.down
+    return bits.values
