@@ -8,7 +8,6 @@ top-level package. The identity stands in the plan, so that a run never continue
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import importlib.util
 import re
 import sys
@@ -25,7 +24,7 @@ from tokmill.no_pandas import allow_pandas
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from importlib.metadata import EntryPoint
+    from importlib.metadata import EntryPoint, EntryPoints
 
     from tokmill.tables import Table
 
@@ -83,7 +82,7 @@ def find(table: Table, name: str) -> TableEntry:
     """
     if name in table.rows:
         return TableEntry(resolve_name(table.rows[name]), None)
-    named = list(importlib.metadata.entry_points(group=table.group, name=name))
+    named = [point for point in _entry_points(table) if point.name == name]
     if not named:
         check_name(table, name, table.kind)
         raise UsageError(f"{table.kind} {name!r}: this value does not name one {table.kind}")
@@ -94,6 +93,13 @@ def find(table: Table, name: str) -> TableEntry:
     where = f"{table.kind} {name}: {_package(point)} cannot be loaded ({point.value})"
     release = (dist.name, dist.version) if dist else ("", "")
     return _imported(table.kind, name, f"{point.module}:{point.attr}", where, release)
+
+
+def _entry_points(table: Table) -> EntryPoints:
+    """Return the entry points of a table in installed packages; few runs ask for any."""
+    from importlib.metadata import entry_points  # takes 15 ms
+
+    return entry_points(group=table.group)
 
 
 def _package(point: EntryPoint) -> str:
@@ -126,7 +132,7 @@ def _dotted(file: str, name: str) -> str:
 
 def names_of_packages(table: Table) -> set[str]:
     """Return the names that other packages add to a table; imports none of them."""
-    return importlib.metadata.entry_points(group=table.group).names - table.rows.keys()
+    return _entry_points(table).names - table.rows.keys()
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
@@ -176,7 +182,9 @@ def _release(package: str) -> tuple[str, str]:
         return "", ""
     places = [spec.origin or "", *(spec.submodule_search_locations or ())] if spec else []
     listed = re.compile(rf"^{re.escape(package)}([/.]|$)", re.MULTILINE)
-    for installed in importlib.metadata.distributions(path=[str(Path(p).parent) for p in places]):
+    from importlib.metadata import distributions
+
+    for installed in distributions(path=[str(Path(p).parent) for p in places]):
         for file in ("top_level.txt", "RECORD"):
             if listed.search(installed.read_text(file) or ""):
                 return installed.name, installed.version

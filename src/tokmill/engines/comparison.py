@@ -31,7 +31,6 @@ from tokmill.dataset.checksum import canonical_json
 from tokmill.engines.added_tokens import AddedTokens, for_engine
 from tokmill.engines.choice import CharacterComparison
 from tokmill.engines.engine import REFERENCE, engine_version
-from tokmill.engines.engine_child import TIMED_OUT, compare_in_children
 from tokmill.engines.routing import COMMON, EVERY
 from tokmill.engines.texts import sequences
 from tokmill.errors import StorageError
@@ -87,6 +86,8 @@ def compare_engines(
     an engine did not answer in time. `note` gets a line on what is compared. `every`: compare all
     code points, and keep nothing.
     """
+    from tokmill.engines.engine_child import TIMED_OUT, compare_in_children  # few runs compare
+
     n_characters = len(EVERY if every else COMMON)
     note(
         f"comparing {' and '.join(engines)} with the reference on {n_characters:,} characters and "

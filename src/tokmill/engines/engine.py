@@ -6,11 +6,11 @@ SentencePiece's own for a `.model`. Other engines are used only where they retur
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 from tokmill import tables
@@ -110,10 +110,21 @@ def engine_version(name: str, tokenizer: Tokenizer) -> str:
     Of an engine from another package also the hash of its source: a change is another version.
     """
     if name == REFERENCE:
-        library = "sentencepiece" if tokenizer.kind == "sentencepiece" else "tokenizers"
-        return f"{library} {importlib.metadata.version(library)}"
+        if tokenizer.kind == "sentencepiece":
+            return f"sentencepiece {_version('sentencepiece')}"
+        import tokenizers
+
+        return f"tokenizers {tokenizers.__version__}"
     row, extension = engine_row(name)
-    return extension.release if extension else importlib.metadata.version(row.distribution)
+    return extension.release if extension else _version(row.distribution)
+
+
+@cache
+def _version(distribution: str) -> str:
+    """Return the version of an installed package; the first one takes 25 ms."""
+    from importlib.metadata import version
+
+    return version(distribution)
 
 
 def thread_variables(n_threads: int) -> dict[str, str]:

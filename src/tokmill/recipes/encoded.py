@@ -89,8 +89,8 @@ class EncodedBlock:
     @property
     def n_records(self) -> int:
         """Return the number of records: those with documents or drops, and the rejected ones."""
-        with_outcome = np.unique(np.concatenate([self.rows, *self.drops.values()]))
-        return len(with_outcome) + len(self.rejects)
+        outcomes = np.bincount(np.concatenate([self.rows, *self.drops.values()]))
+        return int(np.count_nonzero(outcomes)) + len(self.rejects)
 
 
 def process_blocks(
