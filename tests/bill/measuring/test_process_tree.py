@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tokmill.bill.measuring import process_tree
 from tokmill.bill.measuring.process_tree import MEASURING, SHM, Sampler, tree_of, tree_usage
 
 MIB = 1 << 20
@@ -49,6 +50,32 @@ def test_the_memory_of_children_is_counted_until_they_end():
         child.stdin.close()
         child.wait(timeout=600)
     assert committed() - before < 60 * MIB
+
+
+GRANDCHILD = "import subprocess, sys; subprocess.run([sys.executable, '-c', CHILD], check=True)"
+
+
+@pytest.mark.parametrize("has_lists", [True, False])
+def test_a_tree_has_the_children_of_children_and_no_other_process(monkeypatch, has_lists):
+    if sys.platform != "linux" and has_lists:
+        pytest.skip("/proc is Linux's")
+    monkeypatch.setattr(process_tree, "_has_lists", lambda: has_lists)
+    code = f"CHILD = {CHILD!r}; {GRANDCHILD}"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"held\n"
+        tree = tree_of(os.getpid())
+        assert tree[0] == os.getpid()
+        assert child.pid in tree
+        inner = tree_of(child.pid)
+        assert len(inner) == 2
+        assert set(inner) < set(tree)
+        assert os.getppid() not in tree
+        child.stdin.close()
+        child.wait(timeout=600)
 
 
 def test_the_peak_stays_when_the_memory_is_gone():
