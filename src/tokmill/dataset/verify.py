@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.checksum import FileEntry, digest_of_chunks, json_chunks
+from tokmill.dataset.documents import close_files
 from tokmill.dataset.layout import CUT_INDEX, LOCK_NAME, MANIFEST, ORIGIN, pack_names
 from tokmill.dataset.manifest_shape import (
     files_of_packs,
@@ -70,6 +71,7 @@ def verify(place: Place, manifest: dict[str, Any]) -> Verification:
     checksums of all objects are compared: equal ones mean that every byte is the one that was
     written. Indexes, ids and masks are checked where the dataset was copied to a disk.
     """
+    close_files()  # a reader of this process may hold files that were replaced since
     checks = _Checks(place, manifest)
     checks.run()
     counts = (checks.n_files, checks.n_bytes, checks.n_shards, checks.n_documents, checks.n_tokens)
