@@ -9,8 +9,8 @@ and GiB. The metric is what torch counts as `allocated` or `reserved`, what nvid
 `used`, which some runs report beside it (`used_gib`), a part (`weights`, `KV cache`), or `ran` and
 `did not run`. *Below high* counts the runs that need no more than the upper bound.
 
-Fragmentation is fitted to reserved and used memory. *Left out* is the error when the source of a
-run had no part in that fit: `SHARES` are then those of all other sources.
+Fragmentation, and the copies of a cache that grows, are fitted to reserved and used memory. *Left
+out* is the error when the source of a run had no part in that fit.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.tables import table
-from tokmill.bill import overhead
+from tokmill.bill import overhead, servers
 from tokmill.bill.formula import Bill, Line
 from tokmill.bill.gpus import DOES_NOT_FIT, find_gpu, gpu_verdict
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
 from tokmill.bill.overhead import CUDA_CONTEXT, FRAGMENTATION
+from tokmill.bill.servers import GROWTH, PADDED
 from tokmill.bill.serving import WEIGHTS, inference_bill
 from tokmill.bill.training_bill import training_bill
 from tokmill.settings.training import InferenceSettings, ModelSettings, TrainingSettings
@@ -124,7 +125,8 @@ class Run:
         """Return the bill of the run."""
         model = _loaded(self.model)
         if self.training is None:
-            return inference_bill(model, self.inference, context=0)
+            gpu = find_gpu(self.gpu) if self.metric in OUTCOMES else None
+            return inference_bill(model, self.inference, context=0, gpu=gpu)
         return training_bill(model, self.training).peak
 
     @property
@@ -244,10 +246,22 @@ def score(run: Run) -> Score:
 def _is_counted(line: Line, metric: str) -> bool:
     """Return whether a metric counts a line of a bill."""
     if metric == "weights":
-        return line.name == WEIGHTS.name
+        return line.name in (WEIGHTS.name, PADDED.name)
     if metric == "KV cache":
         return line.name.startswith("KV cache")
     return metric == "used" or line.name != CUDA_CONTEXT.name
+
+
+def grown(known: Iterable[Run]) -> float:
+    """Return the copies of a growing cache that runs show, relative to it; 0 without runs."""
+    shown = []
+    for run in known:
+        bill = run.bill()
+        line = next((line for line in bill.lines if line.name == GROWTH.name), None)
+        if run.metric == "used" and line is not None:
+            rest = bill.n_bytes - line.n_bytes
+            shown.append((run.n_bytes - rest) / line.symbols["cache"])
+    return max(0.0, statistics.median(shown)) if shown else 0.0
 
 
 def fitted(known: Iterable[Run]) -> tuple[dict[str, float], float]:
@@ -283,16 +297,18 @@ def fitted(known: Iterable[Run]) -> tuple[dict[str, float], float]:
 
 
 @contextmanager
-def using(shares: Mapping[str, float], logits_bytes: float) -> Iterator[None]:
-    """Bill with other shares of fragmentation while the context lasts."""
-    before = dict(overhead.SHARES), overhead.LOGITS_BYTES
+def fit_of(known: Sequence[Run]) -> Iterator[None]:
+    """Bill with what some runs show of fragmentation and growth, while the context lasts."""
+    before = dict(overhead.SHARES), overhead.LOGITS_BYTES, servers.GROWN
+    shares, logits_bytes = fitted(known)
+    growth = grown(run for run in known if run.training is None)
     overhead.SHARES.update(shares)
-    overhead.LOGITS_BYTES = logits_bytes
+    overhead.LOGITS_BYTES, servers.GROWN = logits_bytes, growth
     try:
         yield
     finally:
         overhead.SHARES.update(before[0])
-        overhead.LOGITS_BYTES = before[1]
+        overhead.LOGITS_BYTES, servers.GROWN = before[1:]
 
 
 def scores() -> list[tuple[Score, Score]]:
@@ -300,7 +316,7 @@ def scores() -> list[tuple[Score, Score]]:
     every = list(runs())
     left_out: dict[Run, Score] = {}
     for source in dict.fromkeys(run.source for run in every):
-        with using(*fitted(run for run in every if run.source != source)):
+        with fit_of([run for run in every if run.source != source]):
             left_out |= {run: score(run) for run in every if run.source == source}
     return [(score(run), left_out[run]) for run in every]
 
@@ -344,6 +360,7 @@ def main() -> None:
     if options.fit:
         shares, logits_bytes = fitted(runs())
         print({kind: round(share, 3) for kind, share in shares.items()}, round(logits_bytes, 2))
+        print(round(grown(run for run in runs() if run.training is None), 2))
         return
     results = scores()
     if options.rows:

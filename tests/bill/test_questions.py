@@ -127,7 +127,7 @@ def answer(command: str, label: str) -> str:
         ),
         (
             "--model llama-3-70b --weight-type int4 --context 32k --gpu A6000",
-            "fits with", r"fits with --kv-type fp8 \(.* GiB, up to 4\d\.\d\d GiB\)",
+            "fits with", r"fits with --serving-gpus 2 \(.* GiB, up to \d\d\.\d\d GiB\)",
         ),
         (
             "--model llama-3-8b --gpu 4090 --adapter dora",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from tokmill.dataset.statistics import Statistics
-from tokmill.words import rows_html, rows_text
+from tokmill.words import plural, rows_html, rows_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,8 +30,8 @@ class ShownStatistics(Statistics):
         """Return the sums alone: the counts of all ids would be pages."""
         totals = self.totals
         return (
-            f"<Statistics: {totals['documents']:,} documents, {totals['tokens']:,} tokens; "
-            "print() shows them>"
+            f"<Statistics: {plural(totals['documents'], 'document')}, "
+            f"{plural(totals['tokens'], 'token')}; print() shows them>"
         )
 
     def _repr_html_(self) -> str:

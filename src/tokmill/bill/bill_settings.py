@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tokmill.settings.schema import Config
 
 LEAST_HOST_RAM = 64 << 20
+_MACHINE = {"gpu", "gpus", "host_ram"}
+"""Settings of the machine, which may train or serve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +86,16 @@ def bill_settings(
         values,
     )
     own = {section: every[section] for section in BILL_SECTIONS if section in every}
+    trains = "inference" not in own or bool(set(own.get("training", ())) - _MACHINE)
+    settings = BillSettings.of(build_config(own))
+    if not trains and "serving_gpus" not in own["inference"]:
+        shared = replace(settings.inference, serving_gpus=settings.training.gpus)
+        settings = replace(settings, inference=shared)
     return replace(
-        BillSettings.of(build_config(own)),
+        settings,
         notes=() if read is None else read.notes,
         not_read=() if read is None else read.not_read,
-        trains="inference" not in own or bool(set(own.get("training", ())) - {"gpu"}),
+        trains=trains,
     )
 
 

@@ -140,7 +140,8 @@ class Bill:
 
     `title` names place and moment ("GPU memory, training: start of backward"). `leaves_out` names
     what has no line. `missing` names what is not known: the total is then only a part. At a peak,
-    `bounds` are the largest lower and upper bound of all moments.
+    `bounds` are the largest lower and upper bound of all moments. `kept_free` bytes of the GPU must
+    stay free: a server takes a share of it.
     """
 
     title: str
@@ -148,6 +149,7 @@ class Bill:
     leaves_out: tuple[str, ...] = ()
     missing: str = ""
     bounds: tuple[int, int] = (0, 0)
+    kept_free: int = 0
 
     @property
     def n_bytes(self) -> int:
@@ -174,4 +176,5 @@ class Bill:
             "lines": [line.as_json() for line in self.lines],
             "leaves_out": list(self.leaves_out),
             "missing": self.missing,
+            "kept_free": self.kept_free,
         }

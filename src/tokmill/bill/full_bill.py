@@ -152,11 +152,15 @@ def _model_bill(model: Model, inputs: Inputs) -> ModelBill:
     return ModelBill(
         model,
         training_bill(model, training),
-        inference_bill(model, settings.inference, context=context),
+        inference_bill(model, settings.inference, context=context, gpu=inputs.gpu),
         checkpoint_bill(model, training),
         inputs.gpu,
         None if gpu is None else advise(model, training, gpu, *_limits(model, inputs)),
-        None if gpu is None else advise_serving(model, settings.inference, gpu, context=context),
+        None
+        if gpu is None
+        else advise_serving(
+            model, settings.inference, gpu, context=context, host_bytes=inputs.machine.usable_bytes
+        ),
         None if size is None else compute(model, training, size, inputs.gpu),
     )
 

@@ -51,18 +51,20 @@ class Gpu:
 class Need:
     """Bytes that are needed: expected, upper bound, and the part in /dev/shm.
 
-    `missing` names what is not known: the amounts are then only a part.
+    `missing` names what is not known: the amounts are then only a part. `kept_free` bytes must be
+    there in addition, and stay free.
     """
 
     n_bytes: int
     high_bytes: int
     shm_bytes: int = 0
     missing: str = ""
+    kept_free: int = 0
 
     @classmethod
     def of(cls, bill: Bill) -> Need:
         """Return the need of a bill."""
-        return cls(bill.n_bytes, bill.high_bytes, missing=bill.missing)
+        return cls(bill.n_bytes, bill.high_bytes, missing=bill.missing, kept_free=bill.kept_free)
 
 
 def verdict(need: Need, n_bytes: int, shm_bytes: int = 0) -> str:
@@ -70,6 +72,7 @@ def verdict(need: Need, n_bytes: int, shm_bytes: int = 0) -> str:
 
     `n_bytes` are available; `shm_bytes` is the size of /dev/shm, 0 if it is not limited.
     """
+    n_bytes -= need.kept_free
     if need.n_bytes > n_bytes or 0 < shm_bytes < need.shm_bytes:
         return DOES_NOT_FIT
     if need.missing:
@@ -179,6 +182,7 @@ _ROWS: tuple[_Row, ...] = (
     ("H200", 139.72, 989.4, "bf16", 66.9, ("H200 141GB",)),
     ("GH200", 94.50, 989.4, "bf16", 66.9, ("GH200 96GB", "GH200 480GB")),
     ("B200", 178.35, 2250, "bf16", 80, ("B200 180GB", "B200 192GB")),
+    ("B300", 267.6, 2250, "bf16", 80, ("B300 288GB", "GB300")),
     ("RTX 2080 Ti", 10.75, 56.9, "fp16", 13.4, ("2080Ti 11GB",)),
     ("RTX 3060", 11.63, 25.6, "bf16", 12.7, ("3060 12GB",)),
     ("RTX 3090", 23.56, 71.2, "bf16", 35.6, ("3090 24GB",)),

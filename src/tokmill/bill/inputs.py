@@ -13,6 +13,7 @@ from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.weight_types import PLAIN_BYTES
 from tokmill.bill.on_disk import DatasetSize, OnDisk, assumed_disk
+from tokmill.bill.servers import check_lengths, context_of
 from tokmill.bill.states.parallel import state_ranks
 from tokmill.bill.states.precision import SCHEMES, precision_of
 from tokmill.settings.training import TrainingSettings
@@ -68,10 +69,12 @@ def complete_inputs(
     notes = list(settings.notes)
     if model is not None:
         notes += model.warnings
-        lengths = {"sequence": training.sequence, "context": settings.inference.context}
+        served = context_of(settings.inference, 0)
+        lengths = {"sequence": training.sequence, "context": served}
         notes += model_notes(model, **lengths, ids=vocabulary)
         if settings.trains:
             notes += [*training_notes(training, gpu), *stored_notes(model, training)]
+    check_lengths(settings.inference)
     settings = replace(settings, training=training, notes=tuple(notes))
     machine = (machine or this_machine()).for_training(training)
     return Inputs(settings, model, disk, gpu, machine)

@@ -57,7 +57,7 @@ WORKSPACES = Formula(
     "4 of Megatron-LM's functional tests: 68 and 96 MiB, which are these sums to 1 MiB; upper "
     "bound: Hopper's, and FlashAttention's fp32 sums of the queries' gradients",
 )
-HOPPER_AND_NEWER = ("H100", "H200", "H20", "H800", "GH200", "B200")
+HOPPER_AND_NEWER = ("H100", "H200", "H20", "H800", "GH200", "B200", "B300")
 
 
 def workspace_line(gpu: str, *, megatron: bool, attention_bytes: float) -> Line:

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 from tokmill.bill.formula import Bill, Formula, Line
+from tokmill.bill.gpus import Gpu
 from tokmill.bill.models.adapters import is_plain_linear
 from tokmill.bill.models.model import UNCOUNTED, Model, Tensor
 from tokmill.bill.models.weight_types import FILES, NOTES, PLAIN_BYTES, is_matrix, weight_bytes
 from tokmill.bill.overhead import overhead_lines
+from tokmill.bill.servers import (
+    GRAPHS,
+    complete_serving,
+    kept_free,
+    padding_lines,
+    profiled_sequences,
+    server_lines,
+    server_of,
+)
 from tokmill.bill.states.parallel import RankTensor, rank_tensors
 from tokmill.errors import UsageError
 from tokmill.settings.training import InferenceSettings, TrainingSettings
@@ -74,6 +86,7 @@ KV_BYTES = {
 scale per 32 elements (llama.cpp's q8_0, q4_0), as much as scale and zero point per 64 (Hugging
 Face's QuantizedCache, q_group_size)."""
 
+_CELLS = 256
 _RESIDUAL_TOKENS = 128
 """Tokens that Hugging Face's QuantizedCache keeps in 16 bit (residual_length)."""
 
@@ -111,31 +124,65 @@ _SPELT_OUT = ("gelu_new", "gelu_fast", "bloom_gelu")
 """Activation functions that need several operations; the others are one kernel."""
 
 
-def inference_bill(model: Model, settings: InferenceSettings, *, context: int) -> Bill:
+def inference_bill(
+    model: Model, settings: InferenceSettings, *, context: int, gpu: Gpu | None = None
+) -> Bill:
     """Return the memory of one GPU that serves the model, in bytes.
 
-    `context` is the default of the tokens per sequence, prompt and answer.
+    `context` is the default of the tokens per sequence, prompt and answer. Without a `gpu`, nothing
+    is kept free.
 
     Raises:
-        UsageError: there is no context, or the GPUs cannot share the heads.
+        UsageError: there is no context, the GPUs cannot share the heads, or the server cannot do
+            what is asked.
     """
-    tokens = settings.context or context
-    if tokens < 1:
-        raise UsageError(f"context: expected at least 1 token, found {tokens}; give --context")
+    settings = complete_serving(settings, context=context, gpu=gpu)
     _check_gpus(model, settings)
     weights = weight_line(model, settings)
-    lines = [weights]
+    experts = sum(
+        each.count * _bytes_of(each.tensor, model, settings)
+        for each in _tensors_of_one_gpu(model, settings)
+        if each.tensor.kind == "experts"
+    )
+    lines = [weights, *padding_lines(model, settings, experts)]
+    cache: tuple[Line, ...] = ()
+    temporary: tuple[Line, ...] = ()
     if model.has_shape:
-        lines += kv_cache_lines(model, settings, tokens)
-        lines += _temporary_lines(model, settings, tokens)
-    allocated = sum(line.n_bytes for line in lines)
-    # Weights are loaded once and stay, so they are not fragmented.
-    passing = sum(line.high_bytes for line in lines) - weights.high_bytes
-    lines += overhead_lines(allocated, passing)
-    title = f"GPU memory, inference: {settings.batch} x {plural(tokens, 'token')}"
+        cache = kv_cache_lines(model, settings, settings.context)
+        temporary = tuple(_temporary_lines(model, settings))
+    more = server_lines(settings, sum(line.n_bytes for line in cache))
+    # Weights are loaded once, and so is a cache: what comes and goes is fragmented.
+    passing = sum(line.n_bytes for line in temporary)
+    beside = overhead_lines(passing, sum(line.high_bytes for line in (*cache, *temporary)))
+    free = 0
+    if gpu is not None:
+        outside = [line for line in more if line.name == GRAPHS.name]
+        outside += [*temporary, *beside] if server_of(settings).only_cache else []
+        free = kept_free(settings, gpu, outside)
     missing = "; ".join(each for each in model.leaves_out if each in UNCOUNTED)
-    missing = missing if model.has_shape else MISSING
-    return Bill(title, tuple(lines), _leaves_out(model, settings), missing)
+    return Bill(
+        f"GPU memory, inference: {settings.batch} x {plural(settings.context, 'token')}",
+        (*lines, *cache, *temporary, *more, *beside),
+        _leaves_out(model, settings),
+        missing if model.has_shape else MISSING,
+        kept_free=free,
+    )
+
+
+def room_tokens(bill: Bill, gpu: Gpu) -> int:
+    """Return the tokens of all users whose cache a GPU has room for, 0 without a cache.
+
+    They are those of the bill and what the rest of the GPU, or of the server's share, holds; of
+    layers with a window, which keep no more, nothing is added.
+    """
+    per_token = 0.0
+    tokens = 0
+    for line in bill.lines:
+        if line.name in (KV_CACHE.name, KV_CACHE_MLA.name):
+            tokens = round(line.symbols["tokens"] * line.symbols["b"])
+            per_token += line.n_bytes / tokens
+    left = gpu.memory_bytes - bill.kept_free - bill.n_bytes
+    return max(0, round(tokens + left / per_token)) if per_token else 0
 
 
 def _check_gpus(model: Model, settings: InferenceSettings) -> None:
@@ -164,13 +211,35 @@ def weight_line(model: Model, settings: InferenceSettings) -> Line:
     note = NOTES.get(settings.weight_type, "")
     if settings.weight_type == "auto" and model.stored:
         note = model.stored.note
-    return WEIGHTS.line(symbols, note=note)
+    most = round(server_of(settings).more * WEIGHTS.evaluate(symbols))
+    return WEIGHTS.line(symbols, high_bytes=most, note=note)
 
 
 def _tensors_of_one_gpu(model: Model, settings: InferenceSettings) -> tuple[RankTensor, ...]:
     """Return the tensors on a GPU; tensor-parallel training splits them in the same way."""
     gpus = settings.serving_gpus
-    return rank_tensors(model, TrainingSettings(gpus=gpus, tensor_parallel=gpus))
+    tensors = rank_tensors(model, TrainingSettings(gpus=gpus, tensor_parallel=gpus))
+    return tuple(each for each in map(partial(_on_gpu, settings), tensors) if each.count)
+
+
+def _on_gpu(settings: InferenceSettings, share: RankTensor) -> RankTensor:
+    """Return the part of a tensor on a GPU: without the experts that are in host RAM."""
+    if share.tensor.kind != "experts" or not share.layers:
+        return share
+    return replace(share, layers=share.layers[settings.host_experts :])
+
+
+def host_experts_bytes(model: Model, settings: InferenceSettings) -> int:
+    """Return the bytes of the experts that are in host RAM."""
+    if not settings.host_experts:
+        return 0
+    everywhere = replace(settings, host_experts=0, serving_gpus=1)
+    on_host = [
+        replace(each, layers=each.layers[: settings.host_experts])
+        for each in _tensors_of_one_gpu(model, everywhere)
+        if each.tensor.kind == "experts" and each.layers
+    ]
+    return round(sum(each.count * _bytes_of(each.tensor, model, settings) for each in on_host))
 
 
 def _bytes_of(tensor: Tensor, model: Model, settings: InferenceSettings) -> float:
@@ -200,6 +269,7 @@ def kv_cache_lines(model: Model, settings: InferenceSettings, context: int) -> t
         is_integer = settings.kv_type.startswith("int")
         most = {**symbols, "k": shape.heads} if model.style.repeated else symbols
         high = formula.evaluate(most) + (formula.evaluate(residual) if is_integer else 0)
+        high = round(server_of(settings).more * high)
         lines.append(formula.line(symbols, high_bytes=high, note=note))
     return tuple(lines)
 
@@ -208,9 +278,9 @@ def _kept(
     model: Model, settings: InferenceSettings, context: int
 ) -> Iterator[tuple[Formula, int, int]]:
     """Yield the formula of layers, the tokens that each of them keeps, and their number."""
-    block = settings.kv_block or 1
+    block, ahead = settings.kv_block or 1, server_of(settings).ahead
     windows = model.attention.windows or (0,) * model.decoder_layers
-    kept = (min(window or context, context) for window in windows)
+    kept = (min(_cells(window, ahead) if window else context, context) for window in windows)
     for tokens, n_layers in sorted(Counter(-(-n // block) * block for n in kept).items()):
         formula = KV_CACHE_WINDOW if tokens < context else KV_CACHE
         if model.attention.kv_rank:
@@ -220,18 +290,23 @@ def _kept(
         yield KV_CACHE_CROSS, -(-context // block) * block, model.cross_layers
 
 
-def _temporary_lines(model: Model, settings: InferenceSettings, context: int) -> Iterator[Line]:
+def _cells(window: int, ahead: int) -> int:
+    """Return the tokens that a layer with a window keeps: llama.cpp rounds them up."""
+    return -(-(window + ahead) // _CELLS) * _CELLS if ahead else window
+
+
+def _temporary_lines(model: Model, settings: InferenceSettings) -> Iterator[Line]:
     """Yield activations of a layer, logits, and one dequantized matrix."""
-    n_prompt = prompt_tokens(settings, context)
+    n_prompt = prompt_tokens(settings)
     only_last = settings.logits == "last" and model.decoder_layers > 0
     attention, experts = model.attention, model.experts
     symbols: dict[str, float] = {
         "V": model.outputs, "a": attention.heads, "d": model.hidden,
         "e": experts.active if experts else 0, "f": model.ffn, "h_nope": attention.nope_dim,
         "h_v": attention.value_dim, "m": experts.ffn if experts else 0,
-        "n_logits": settings.batch if only_last else n_prompt, "n_prompt": n_prompt,
-        "q_other": 4 if settings.weight_type == "fp32" else 2, "r_rope": attention.rope_dim,
-        "s": context, "t": settings.serving_gpus,
+        "n_logits": max(settings.batch, profiled_sequences(settings)) if only_last else n_prompt,
+        "n_prompt": n_prompt, "q_other": 4 if settings.weight_type == "fp32" else 2,
+        "r_rope": attention.rope_dim, "s": settings.prompt, "t": settings.serving_gpus,
     }  # fmt: skip
     yield _prefill_line(model, symbols)
     if model.style.position_bias:
@@ -246,9 +321,10 @@ def _temporary_lines(model: Model, settings: InferenceSettings, context: int) ->
         yield DEQUANTIZED.line({**symbols, "largest": largest})
 
 
-def prompt_tokens(settings: InferenceSettings, context: int) -> int:
-    """Return the prompt tokens of one forward pass: a chunk, as servers do it, or all."""
-    return min(settings.prefill_chunk or settings.batch * context, settings.batch * context)
+def prompt_tokens(settings: InferenceSettings) -> int:
+    """Return the prompt tokens of one forward pass of completed settings: a chunk, or all."""
+    every = settings.batch * settings.prompt
+    return min(settings.prefill_chunk or every, every)
 
 
 def _prefill_line(model: Model, symbols: dict[str, float]) -> Line:
@@ -279,13 +355,11 @@ def _widths_alive(model: Model) -> int:
 
 def _leaves_out(model: Model, settings: InferenceSettings) -> tuple[str, ...]:
     """Return a text for each amount of memory that has no formula."""
-    out = ["CUDA graphs, speculative decoding and a server's own pool (vLLM takes 90% of the GPU)"]
+    out = ["speculative decoding"]
     if not model.has_shape and settings.weight_type in FILES:
         out.append(f"larger types of some tensors of a {settings.weight_type} file, 0 to 10%")
     if not model.has_shape:
         out.append(f"{MISSING}: the model's layers and widths are not known")
-    if settings.serving_gpus > 1:
-        out.append("communication buffers of the GPUs that share the model")
     if "sdpa" not in model.style.kernels:
         out.append(f"scores of eager attention, {model.family}'s default in Hugging Face (b a s^2)")
     if model.experts is not None:

@@ -39,8 +39,13 @@ bill_options = with_options(
         help="A DeepSpeed configuration (JSON).",
     ),
     setting_options(*BILL_SECTIONS),
+    click.option("--users", type=int, metavar="INTEGER", help="The same as --batch."),
+    click.option("--lora", is_flag=True, help="The same as --adapter lora."),
+    click.option("--qlora", is_flag=True, help="The same as --adapter qlora."),
 )  # fmt: skip
-"""`--config`, `--deepspeed`, and the settings of the bill."""
+"""`--config`, `--deepspeed`, the settings of the bill, and short names of usual values."""
+ADAPTERS = ("lora", "qlora")
+"""Adapters that are options of their own."""
 
 show_options = with_options(
     click.option(
@@ -75,6 +80,15 @@ def bill_settings_of(
 
     settings = dict(options)
     deepspeed = settings.pop("deepspeed", None)
+    for adapter in ADAPTERS:
+        if settings.pop(adapter, False):
+            if settings.get("adapter") not in (None, adapter):
+                raise UsageError(f"--{adapter}: leave out --adapter={settings['adapter']}")
+            settings["adapter"] = adapter
+    if (users := settings.pop("users", None)) is not None:
+        if settings.get("batch") not in (None, users):
+            raise UsageError(f"--users: leave out --batch={settings['batch']}")
+        settings["batch"] = users
     values = argument_values(BILL_SECTIONS, settings)
     return bill_settings(base or {}, config_file, deepspeed, values)
 

@@ -130,7 +130,9 @@ class Loader:
 
     def __repr__(self) -> str:
         epochs = "without end" if self.epochs is None else plural(self.epochs, "epoch")
-        return f"<Loader: {self.n_samples:,} samples an epoch, batch {self.batch}, {epochs}>"
+        return (
+            f"<Loader: {plural(self.n_samples, 'sample')} an epoch, batch {self.batch}, {epochs}>"
+        )
 
     def one_epoch(self) -> Iterator[Arrays]:
         """Yield the rest of the epoch in which the loader stands; then it stands in the next.

@@ -372,10 +372,25 @@ class _Inference(TypedDict, total=False):
     """Settings of section [inference]."""
 
     batch: int
-    """Serving: sequences in one batch."""
+    """Serving: users, that is sequences at the same time."""
     context: Amount
     """Serving: tokens per sequence, prompt and answer; default: as in training. 32k is
     32,768."""
+    prompt: Amount
+    """Serving: tokens of a prompt; default: of the context all but the answer. 32k is
+    32,768."""
+    answer: Amount
+    """Serving: tokens of an answer. 32k is 32,768."""
+    server: str
+    """Program that serves, whose share of the GPU, graphs and chunks are counted; auto: vllm,
+    for GGUF llama.cpp, for nf4 and whole prompts transformers."""
+    gpu_share: float
+    """Serving: fraction of the GPU that the server takes; default: vllm 0.9, sglang 0.81 to
+    0.88, others what they need."""
+    graphs: bool
+    """Serving: the server captures CUDA graphs."""
+    host_experts: int
+    """Serving with llama.cpp: layers whose experts are in host RAM (--n-cpu-moe)."""
     weight_type: str
     """Serving: type of the weights; auto: as the model's files have them, by their headers or
     quantization_config, else bf16; q4_k_m and the like are GGUF."""
@@ -384,7 +399,8 @@ class _Inference(TypedDict, total=False):
     kv_block: int
     """Serving: tokens per block of a paged KV cache; 0: not paged."""
     prefill_chunk: int
-    """Serving: prompt tokens at once (servers: 2,048 to 16,384); 0: all, as in generate."""
+    """Serving: prompt tokens at once; 0: all, as in generate; default: as the server does, 512
+    to 8,192."""
     serving_gpus: int
     """Serving: GPUs that share the model (tensor parallel)."""
     logits: str

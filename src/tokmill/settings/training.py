@@ -271,10 +271,37 @@ class ModelSettings:
 class InferenceSettings:
     """How the model is served."""
 
-    batch: int = runtime_setting(1, "Serving: sequences in one batch.", minimum=1, maximum=1 << 24)
+    batch: int = runtime_setting(
+        1, "Serving: users, that is sequences at the same time.", minimum=1, maximum=1 << 24
+    )
     context: int = runtime_setting(
         0, "Serving: tokens per sequence, prompt and answer; default: as in training.",
         minimum=1, maximum=1 << 30, unit="context",
+    )  # fmt: skip
+    prompt: int = runtime_setting(
+        0, "Serving: tokens of a prompt; default: of the context all but the answer.",
+        minimum=1, maximum=1 << 30, unit="context",
+    )  # fmt: skip
+    answer: int = runtime_setting(
+        0, "Serving: tokens of an answer.", minimum=1, maximum=1 << 30, unit="context"
+    )
+    server: str = runtime_setting(
+        "auto",
+        "Program that serves, whose share of the GPU, graphs and chunks are counted; auto: vllm, "
+        "for GGUF llama.cpp, for nf4 and whole prompts transformers.",
+        choices=("auto", "vllm", "sglang", "transformers", "llama.cpp"),
+    )
+    gpu_share: float = runtime_setting(
+        0.0,
+        "Serving: fraction of the GPU that the server takes; default: vllm 0.9, sglang 0.81 to "
+        "0.88, others what they need.",
+        minimum=0.01,
+        maximum=1.0,
+    )
+    graphs: bool = runtime_setting(True, "Serving: the server captures CUDA graphs.")
+    host_experts: int = runtime_setting(
+        0, "Serving with llama.cpp: layers whose experts are in host RAM (--n-cpu-moe).",
+        minimum=0, maximum=LARGEST,
     )  # fmt: skip
     weight_type: str = runtime_setting(
         "auto",
@@ -293,9 +320,12 @@ class InferenceSettings:
         maximum=1 << 20,
     )
     prefill_chunk: int = runtime_setting(
-        8192, "Serving: prompt tokens at once (servers: 2,048 to 16,384); 0: all, as in generate.",
-        minimum=0, maximum=1 << 30,
-    )  # fmt: skip
+        -1,
+        "Serving: prompt tokens at once; 0: all, as in generate; default: as the server does, "
+        "512 to 8,192.",
+        minimum=0,
+        maximum=1 << 30,
+    )
     serving_gpus: int = runtime_setting(
         1, "Serving: GPUs that share the model (tensor parallel).", minimum=1, maximum=4096
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tokmill.bill.gpus import Gpu, Need, find_gpu
+from tokmill.bill.gpus import Gpu, Need, find_gpu, gpu_verdict
 from tokmill.bill.models.load import load_model
 from tokmill.bill.remedies.advice import Advice, advise, advise_serving, training_peak
 from tokmill.bill.remedies.search import CHANGES_RESULT, COSTLY, Limit, Offer, Search, of_training
@@ -195,7 +195,8 @@ SETTINGS = InferenceSettings(context=1024)
 
 def fits_served(gpu: Gpu, **changed: int) -> bool:
     settings = replace(SETTINGS, **changed)
-    return inference_bill(SERVED, settings, context=1024).n_bytes <= gpu.memory_bytes
+    bill = inference_bill(SERVED, settings, context=1024, gpu=gpu)
+    return gpu_verdict(bill, gpu) != "does not fit"
 
 
 def served(gpu: Gpu, settings: InferenceSettings = SETTINGS) -> Advice:
@@ -210,7 +211,7 @@ def test_the_largest_batch_served_fits_and_one_more_does_not():
 
 
 def test_the_longest_context_fits_and_64_tokens_more_do_not():
-    gpu = Gpu("16.5GiB", 33 << 29)
+    gpu = Gpu("18GiB", 18 << 30)
     most = served(gpu)
     assert not most.is_bounded
     assert most.largest_sequence % 64 == 0
@@ -230,7 +231,7 @@ def test_the_model_has_a_longest_context_and_a_small_gpu_none():
         ("A6000", {"batch": 48, "context": 8192, "weight_type": "int8"}, ["--kv-type fp8"]),
         ("4060", {"context": 1024}, ["--weight-type int4"]),
         ("T4", {"context": 8192, "batch": 64, "weight_type": "int4", "kv_type": "int4"},
-         ["--batch 16"]),
+         ["--serving-gpus 4"]),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_rounded_before_less_is_served(gpu, settings, expected):
@@ -238,10 +239,17 @@ def test_what_does_not_fit_is_rounded_before_less_is_served(gpu, settings, expec
     found = served(room, InferenceSettings(**settings))
     assert found.verdict == "does not fit"
     assert [option for step in found.plan for option in step.options] == expected
-    assert found.plan[-1].high_bytes <= room.memory_bytes
+    assert found.plan[-1].verdict != "does not fit"
 
 
-def test_more_gpus_are_the_last_advice():
+def test_more_gpus_are_advised_before_fewer_users():
+    model = load_model(ModelSettings(name="qwen3-32b"))
+    many = InferenceSettings(batch=100, context=8192)
+    found = advise_serving(model, many, find_gpu("H100"), context=8192)
+    assert [step.options for step in found.plan] == [("--serving-gpus 8",)]
+
+
+def test_of_weights_in_4_bits_that_do_not_fit_more_gpus_are_advised():
     model = load_model(ModelSettings(name="llama-3-70b"))
     settings = InferenceSettings(weight_type="int4", kv_type="int4", context=256)
     found = advise_serving(model, settings, find_gpu("4090"), context=256)

@@ -22,7 +22,8 @@ from tokmill.bill.remedies.search import (
     of_training,
     on_host,
 )
-from tokmill.bill.serving import inference_bill
+from tokmill.bill.servers import context_of, server_name
+from tokmill.bill.serving import host_experts_bytes, inference_bill
 from tokmill.bill.training_bill import training_bill
 from tokmill.settings.training import InferenceSettings, TrainingSettings
 
@@ -98,24 +99,33 @@ def advise(
     )
 
 
-def advise_serving(model: Model, settings: InferenceSettings, gpu: Gpu, *, context: int) -> Advice:
+def advise_serving(
+    model: Model, settings: InferenceSettings, gpu: Gpu, *, context: int, host_bytes: int = 0
+) -> Advice:
     """Return whether serving fits on the GPU and, if its upper bound does not, savings.
 
-    `context`: tokens per sequence if the settings have none.
+    `context`: tokens per sequence if the settings have none. `host_bytes`: host RAM of the machine;
+    0: not known.
 
     Raises:
         UsageError: the GPUs cannot share the model.
     """
-    settings = replace(settings, context=settings.context or context)
+    # Types that are changed do not change the server.
+    tokens = context_of(settings, context)
+    settings = replace(settings, context=tokens, server=server_name(settings))
 
     def need(other: InferenceSettings) -> Need:
-        return Need.of(inference_bill(model, other, context=context))
+        return Need.of(inference_bill(model, other, context=context, gpu=gpu))
+
+    def on_host_of_serving(other: InferenceSettings) -> Need:
+        experts = host_experts_bytes(model, other)
+        return Need(experts, experts)
 
     return _advice(
         settings,
         gpu,
-        (Limit(need, gpu.memory_bytes),),
-        of_serving(settings),
+        (Limit(need, gpu.memory_bytes), Limit(on_host_of_serving, host_bytes)),
+        of_serving(model, settings),
         ("batch", "context"),
         unit=FINEST_SEQUENCE,
         positions=model.positions,

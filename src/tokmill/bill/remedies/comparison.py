@@ -202,7 +202,7 @@ def _alternative(
     gpu = find_gpu(training.gpu) if training.gpu else None
     try:
         if kind == "inference":
-            bill = inference_bill(model, settings.inference, context=training.sequence)
+            bill = inference_bill(model, settings.inference, context=training.sequence, gpu=gpu)
             activation_bytes = 0
         else:
             whole = training_bill(model, training)

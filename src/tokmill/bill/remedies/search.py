@@ -13,6 +13,9 @@ from itertools import combinations, groupby, product
 from typing import Any, Generic, TypeVar
 
 from tokmill.bill.gpus import FITS, Need, verdict, worst
+from tokmill.bill.models.model import Model
+from tokmill.bill.models.weight_types import FILES
+from tokmill.bill.servers import SERVERS
 from tokmill.bill.states.parallel import sharding_of, state_ranks
 from tokmill.errors import UsageError
 from tokmill.settings.training import InferenceSettings, TrainingSettings
@@ -21,9 +24,10 @@ S = TypeVar("S", bound=TrainingSettings | InferenceSettings)
 Changes = Mapping[str, Any]
 """Settings by name."""
 
-COSTLY, CHANGES_RESULT = 1, 2
-"""Levels of savings: those that need host RAM and several times as long, or a program with parallel
-layers; and those with which something else is trained or served (adapters, shorter texts)."""
+COSTLY, MORE_GPUS, CHANGES_RESULT = 1, 2, 3
+"""Levels of savings: those that need host RAM and several times as long, a program with parallel
+layers, or make answers worse; more GPUs; and those with which something else is trained or served
+(adapters, shorter texts, fewer users)."""
 MOST_PARALLEL = 16
 """GPUs proposed at most for a kind of parallelism: few trainings have more."""
 GPUS_OF_A_NODE = 8
@@ -115,22 +119,33 @@ def _other_result(how: TrainingSettings) -> Iterator[Saving]:
         yield Saving("QLoRA", {"weights": "nf4"}, CHANGES_RESULT)
 
 
-def of_serving(how: InferenceSettings) -> Iterator[Saving]:
+def of_serving(model: Model, how: InferenceSettings) -> Iterator[Saving]:
     """Yield the savings of GPU memory of inference that settings do not have, the cheapest first.
 
-    `context` must be set.
+    `context` and `server` must be set.
     """
-    if (how.prefill_chunk or how.batch * how.context) > SMALL_CHUNK:
+    every = how.batch * (how.prompt or how.context)
+    if (how.prefill_chunk if how.prefill_chunk > 0 else every) > SMALL_CHUNK:
         yield Saving("smaller chunks of prompts", {"prefill_chunk": SMALL_CHUNK})
-    yield from _after("kv_type", how.kv_type, "rounded KV cache", "fp8", "int8", "int4")
-    yield from _after("weight_type", how.weight_type, "rounded weights", "int8", "int4")
-    for size in _powers_below(how.batch):
-        yield Saving("smaller batch", {"batch": size}, CHANGES_RESULT)
-    for length in _powers_below(how.context, SHORTEST_SEQUENCE):
-        yield Saving("shorter context", {"context": length}, CHANGES_RESULT)
+    server = SERVERS[how.server]
+    yield from _after("kv_type", how.kv_type, "rounded KV cache", *server.kv_types)
+    in_file = how.weight_type in FILES or (how.weight_type == "auto" and model.stored is not None)
+    if not in_file:
+        yield from _after("weight_type", how.weight_type, "rounded weights", "int8")
+    if not in_file:
+        yield from _after("weight_type", how.weight_type, "4-bit weights", "int4", level=COSTLY)
+    if model.experts and how.server == "llama.cpp":
+        layers = len(model.experts.layers)
+        for number in (layers // 4, layers // 2, layers):
+            if number > how.host_experts:
+                yield Saving("experts in host RAM", {"host_experts": number}, COSTLY)
     for gpus in (2, 4, GPUS_OF_A_NODE):
         if gpus > how.serving_gpus:
-            yield Saving("more GPUs", {"serving_gpus": gpus}, CHANGES_RESULT)
+            yield Saving("more GPUs", {"serving_gpus": gpus}, MORE_GPUS)
+    for size in _powers_below(how.batch):
+        yield Saving("fewer users", {"batch": size}, CHANGES_RESULT)
+    for length in _powers_below(how.context, SHORTEST_SEQUENCE):
+        yield Saving("shorter context", {"context": length}, CHANGES_RESULT)
 
 
 def on_host(how: TrainingSettings) -> Iterator[Saving]:
@@ -151,10 +166,12 @@ def on_host(how: TrainingSettings) -> Iterator[Saving]:
         yield Saving("fewer workers", {"loader_workers": fewer})
 
 
-def _after(setting: str, current: object, name: str, *values: object) -> Iterator[Saving]:
+def _after(
+    setting: str, current: object, name: str, *values: object, level: int = 0
+) -> Iterator[Saving]:
     """Yield the values that follow the current one; if it is none of them, all."""
     for value in values[values.index(current) + 1 :] if current in values else values:
-        yield Saving(name, {setting: value})
+        yield Saving(name, {setting: value}, level)
 
 
 def _powers_below(number: int, least: int = 1) -> list[int]:
@@ -252,7 +269,8 @@ class Search(Generic[S]):
     def _fits(self, settings: S, place: int, *, surely: bool) -> bool:
         need = self._need_of(settings, place)
         n_bytes = need.high_bytes if surely else need.n_bytes
-        return self._limits[place].verdict(Need(n_bytes, n_bytes, need.shm_bytes)) == FITS
+        known = replace(need, n_bytes=n_bytes, high_bytes=n_bytes, missing="")
+        return self._limits[place].verdict(known) == FITS
 
     def offers(self, settings: S, savings: Iterable[Saving]) -> tuple[Offer, ...]:
         """Return the savings that need less memory, each applied alone.

@@ -16,13 +16,20 @@ from tokmill.bill.host_ram.machine import Verdict
 from tokmill.bill.models.model import Model
 from tokmill.bill.remedies.advice import Advice
 from tokmill.bill.remedies.search import MOST_TOGETHER, Offer
-from tokmill.bill.serving import kv_cache_lines, prompt_tokens
+from tokmill.bill.servers import PADDED, SERVERS, complete_serving
+from tokmill.bill.serving import (
+    WEIGHTS,
+    host_experts_bytes,
+    kv_cache_lines,
+    prompt_tokens,
+    room_tokens,
+)
 from tokmill.bill.states.parallel import ranks_per_node
 from tokmill.bill.states.precision import precision_of, stored_note
 from tokmill.bill.text import INFERENCE_PARTS, TRAINING_PARTS
 from tokmill.bill.text.tables import bounded, moment
 from tokmill.bill.training_bill import activation_bytes
-from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import InferenceSettings, TrainingSettings
 from tokmill.words import amount, memory, plural, printable, rows_html, rows_text, seconds, size
 
 NO_GPU = "unknown: add --gpu, such as --gpu=4090 or --gpu=24GiB"
@@ -68,7 +75,7 @@ def summary_rows(full: FullBill, parts: Collection[str]) -> Iterator[Row]:
         if "gpu" in parts:
             yield from _training_rows(full, of_model)
         if "inference" in parts:
-            rows = _inference_rows(of_model, settings)
+            rows = _inference_rows(of_model, settings, full.host)
             yield from _below(rows) if "gpu" in parts else rows
     if "host" in parts:
         yield from _host_rows(full.host, settings.training)
@@ -84,7 +91,9 @@ def summary_rows(full: FullBill, parts: Collection[str]) -> Iterator[Row]:
     if {"gpu", "host", "time"} & set(parts):
         yield Row("training", _training(settings.training, model))
     if "inference" in parts:
-        yield Row("inference" if "gpu" not in parts else "", _inference(settings, model))
+        yield Row(
+            "inference" if "gpu" not in parts else "", _inference(settings, model, of_model.gpu)
+        )
     for note in settings.notes:
         yield Row("note", note, "yellow")
     if settings.not_read:
@@ -125,27 +134,46 @@ def _training_rows(full: FullBill, of_model: ModelBill) -> Iterator[Row]:
     yield from _advice_rows(of_model.advice, batch, sequence)
 
 
-def _inference_rows(of_model: ModelBill, settings: BillSettings) -> Iterator[Row]:
+def _inference_rows(of_model: ModelBill, settings: BillSettings, host: HostBill) -> Iterator[Row]:
     """Yield the verdict on inference, its memory with the KV cache, and advice."""
-    bill, how, model = of_model.inference, settings.inference, of_model.model
-    yield _verdict(bill, of_model.gpu)
-    weights = next(line for line in bill.lines if line.name == "weights")
+    bill, gpu, model = of_model.inference, of_model.gpu, of_model.model
+    how = complete_serving(settings.inference, context=settings.training.sequence, gpu=gpu)
+    experts, usable = host_experts_bytes(model, how), host.verdict.usable_bytes
+    problems = ["host RAM does not fit"] if 0 < usable < experts else []
+    yield _verdict(bill, gpu, problems, under=_taken(how) if gpu else "")
+    weights = sum(line.n_bytes for line in bill.lines if line.name in (WEIGHTS.name, PADDED.name))
     each = " per GPU" if how.serving_gpus > 1 else ""
-    text = f"{bounded(bill)}{each}, of which weights {memory(weights.n_bytes)}"
+    text = f"{bounded(bill)}{each}, of which weights {memory(weights)}"
     yield Row("GPU memory", text)
-    context = how.context or settings.training.sequence
-    cache = sum(line.n_bytes for line in bill.lines if "KV cache" in line.name)
+    cache = sum(line.n_bytes for line in bill.lines if line.name.startswith("KV cache"))
     if cache:
-        token = kv_cache_lines(model, replace(how, batch=1, kv_block=0), 1)
-        of_gpu = " and GPU" if how.serving_gpus > 1 else ""
-        text = f"{sum(line.n_bytes for line in token) / 1024:,.1f} KiB per token{of_gpu}"
-        windows = [window for window in model.attention.windows if 0 < window < context]
-        text += f" (less beyond windows of {max(windows):,})" if windows else ""
-        yield Row(
-            "KV cache", f"{text}, {memory(cache)} for {how.batch:,} x {plural(context, 'token')}"
-        )
-    batch, length = f"batch {how.batch:,}", f"context {context:,}"
+        yield Row("KV cache", _cache(model, how, cache, bill, gpu))
+    if experts:
+        room = "set --host-ram to see whether it fits"
+        if usable:
+            fits = DOES_NOT_FIT if problems else FITS
+            room = f"{fits} in {memory(usable)} of {host.verdict.machine}"
+        yield Row("host RAM", f"{memory(experts)} of experts; {room}", "red" if problems else "")
+    batch, length = f"users {how.batch:,}", f"context {how.context:,}"
     yield from _advice_rows(of_model.inference_advice, batch, length)
+
+
+def _taken(how: InferenceSettings) -> str:
+    """Return the server, and its share of a GPU."""
+    share = f", which takes {how.gpu_share:.0%} of it" if how.gpu_share < 1 else ""
+    return f" under {SERVERS[how.server].name}{share}"
+
+
+def _cache(model: Model, how: InferenceSettings, cache: int, bill: Bill, gpu: Gpu | None) -> str:
+    """Return the cache of a token, that of all users, and the tokens for which there is room."""
+    token = kv_cache_lines(model, replace(how, batch=1, kv_block=0), 1)
+    of_gpu = " and GPU" if how.serving_gpus > 1 else ""
+    text = f"{sum(line.n_bytes for line in token) / 1024:,.1f} KiB per token{of_gpu}"
+    windows = [window for window in model.attention.windows if 0 < window < how.context]
+    text += f" (less beyond windows of {max(windows):,})" if windows else ""
+    text += f", {memory(cache)} for {how.batch:,} x {plural(how.context, 'token')}"
+    room = room_tokens(bill, gpu) if gpu else 0
+    return text + (f"; room for {room:,}" if room else "")
 
 
 def _advice_rows(advice: Advice | None, batch: str, sequence: str) -> Iterator[Row]:
@@ -178,24 +206,24 @@ def _plan(plan: Sequence[Offer]) -> str:
     need = f"{memory(last.peak_bytes)}, up to {memory(last.high_bytes)}"
     if last.verdict == AT_LEAST:
         need = f"at least {memory(last.peak_bytes)}"
-    if "offload" in options:
+    if "offload" in options or "--host-experts" in options:
         host = f"{memory(last.host_bytes)}, up to {memory(last.host_high_bytes)}"
         need = f"GPU {need}; host RAM {host}"
     return f"{options} ({need})"
 
 
-def _verdict(bill: Bill, gpu: Gpu | None, problems: Sequence[str] = ()) -> Row:
+def _verdict(bill: Bill, gpu: Gpu | None, problems: Sequence[str] = (), *, under: str = "") -> Row:
     """Return whether a bill fits on a GPU, and by how much; `problems` are other obstacles.
 
-    What the bill lacks stands here too.
+    What the bill lacks stands here too. `under` names the server.
     """
     others = [f"not included: {bill.missing}"] if bill.missing else []
     others += problems
     if gpu is None:
         return Row("verdict", "; ".join((NO_GPU, *others)), "yellow" if others else "")
     verdict = gpu_verdict(bill, gpu)
-    name = f"{gpu.name} ({memory(gpu.memory_bytes)})"
-    room = gpu.memory_bytes - bill.n_bytes
+    name = f"{gpu.name} ({memory(gpu.memory_bytes)}){under}"
+    room = gpu.memory_bytes - bill.n_bytes - bill.kept_free
     text = f"{verdict} on {name}: {memory(abs(room))} {'left' if room >= 0 else 'missing'}"
     if verdict == AT_LEAST:
         text = f"at least {memory(bill.n_bytes)} on {name}"
@@ -306,15 +334,16 @@ def _training(how: TrainingSettings, model: Model) -> str:
     return ", ".join((precision, how.optimizer, batch, *texts))
 
 
-def _inference(settings: BillSettings, model: Model) -> str:
+def _inference(settings: BillSettings, model: Model, gpu: Gpu | None) -> str:
     """Return the settings of inference that matter most."""
-    how = settings.inference
+    asked = settings.inference
+    how = complete_serving(asked, context=settings.training.sequence, gpu=gpu)
     stored = model.stored.note if model.stored else "bf16"
     weights = stored if how.weight_type == "auto" else how.weight_type
-    text = f"weights {weights}, KV cache {how.kv_type}, batch {how.batch:,}"
-    context = how.context or settings.training.sequence
-    text += f", context {context:,}"
-    if (chunk := prompt_tokens(how, context)) < how.batch * context:
+    server = SERVERS[how.server].name + (" (default)" if asked.server == "auto" else "")
+    text = f"{server}, weights {weights}, KV cache {how.kv_type}"
+    text += f", {plural(how.batch, 'user')} (--users), context {how.context:,}"
+    if (chunk := prompt_tokens(how)) < how.batch * how.prompt:
         text += f", prompts in chunks of {plural(chunk, 'token')} (--prefill-chunk)"
     return text + (f", {plural(how.serving_gpus, 'GPU')}" if how.serving_gpus > 1 else "")
 
