@@ -37,6 +37,8 @@ from tokmill.bill.serving import WEIGHTS, inference_bill
 from tokmill.bill.training_bill import training_bill
 from tokmill.settings.training import InferenceSettings, ModelSettings, TrainingSettings
 
+ROUNDED = ("swift", "axolotl")
+"""Sources that round to whole GiB, or leave out a setting or two: nothing is fitted to them."""
 ROWS = Path(__file__).with_suffix(".csv")
 GIB = 1 << 30
 HELD, PARTS, OUTCOMES = ("reserved", "used"), ("weights", "KV cache"), ("ran", "did not run")
@@ -275,6 +277,8 @@ def fitted(known: Iterable[Run]) -> tuple[dict[str, float], float]:
     per_logit = []
     for run in known:
         if run.training is None or run.metric not in HELD or overhead.has_segments(run.training):
+            continue
+        if run.source in ROUNDED:
             continue
         if run.training.gpu and run.n_bytes > 0.9 * find_gpu(run.training.gpu).memory_bytes:
             continue

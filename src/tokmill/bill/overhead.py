@@ -8,8 +8,8 @@ from tokmill.settings.training import TrainingSettings
 
 MIB = 1 << 20
 SHARES = {
-    "one GPU": 0.06,
-    "one GPU, adapters": 0.08,
+    "one GPU": 0.04,
+    "one GPU, adapters": 0.07,
     "fsdp": 0.43,
     "fsdp, adapters": 0.22,
 }
@@ -23,7 +23,7 @@ LEAST_SHARE = 0.06
 
 _FITTED = (
     "torch's caching allocator: reserved less allocated. Fitted to 110 runs on A100 "
-    "(fms-acceleration) and 17 on RTX 3090 (fsdp_qlora): one GPU 6%, with adapters 8%; FSDP1 43%, "
+    "(fms-acceleration) and 17 on RTX 3090 (fsdp_qlora): one GPU 4%, with adapters 7%; FSDP1 43%, "
     "with adapters 22%; with adapters and recomputed layers, beside logits 7 bytes for each, whose "
     "freed blocks they split. With expandable segments 4% (torchtitan: 2 to 10%)"
 )

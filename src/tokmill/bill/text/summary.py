@@ -147,7 +147,7 @@ def _inference_rows(of_model: ModelBill, settings: BillSettings, host: HostBill)
     yield Row("GPU memory", text)
     cache = sum(line.n_bytes for line in bill.lines if line.name.startswith("KV cache"))
     if cache:
-        yield Row("KV cache", _cache(model, how, cache, bill, gpu))
+        yield Row("KV cache", _cache(model, how, cache))
     if experts:
         room = "set --host-ram to see whether it fits"
         if usable:
@@ -155,7 +155,11 @@ def _inference_rows(of_model: ModelBill, settings: BillSettings, host: HostBill)
             room = f"{fits} in {memory(usable)} of {host.verdict.machine}"
         yield Row("host RAM", f"{memory(experts)} of experts; {room}", "red" if problems else "")
     batch, length = f"users {how.batch:,}", f"context {how.context:,}"
-    yield from _advice_rows(of_model.inference_advice, batch, length)
+    tokens = room_tokens(bill, gpu) if gpu else 0
+    for row in _advice_rows(of_model.inference_advice, batch, length):
+        if row.label == "largest" and tokens:
+            row = row._replace(text=f"{row.text}; room for {tokens:,} tokens")
+        yield row
 
 
 def _taken(how: InferenceSettings) -> str:
@@ -164,16 +168,14 @@ def _taken(how: InferenceSettings) -> str:
     return f" under {SERVERS[how.server].name}{share}"
 
 
-def _cache(model: Model, how: InferenceSettings, cache: int, bill: Bill, gpu: Gpu | None) -> str:
-    """Return the cache of a token, that of all users, and the tokens for which there is room."""
+def _cache(model: Model, how: InferenceSettings, cache: int) -> str:
+    """Return the cache of a token, and that of all users."""
     token = kv_cache_lines(model, replace(how, batch=1, kv_block=0), 1)
     of_gpu = " and GPU" if how.serving_gpus > 1 else ""
     text = f"{sum(line.n_bytes for line in token) / 1024:,.1f} KiB per token{of_gpu}"
     windows = [window for window in model.attention.windows if 0 < window < how.context]
     text += f" (less beyond windows of {max(windows):,})" if windows else ""
-    text += f", {memory(cache)} for {how.batch:,} x {plural(how.context, 'token')}"
-    room = room_tokens(bill, gpu) if gpu else 0
-    return text + (f"; room for {room:,}" if room else "")
+    return f"{text}, {memory(cache)} for {how.batch:,} x {plural(how.context, 'token')}"
 
 
 def _advice_rows(advice: Advice | None, batch: str, sequence: str) -> Iterator[Row]:
