@@ -217,6 +217,37 @@ def test_a_key_that_stands_before_contents_is_trained_in_long_chats(made):
     assert unread == []
 
 
+LOCAL = (
+    EACH + "{% if m.role == 'assistant' %}{% if m.reasoning_content %}"
+    "{% set thought = m.reasoning_content %}{% endif %}{% set mood = m.mood or mood %}"
+    "{% generation %}{{ thought if thought is defined }}{{ mood }}{{ m.content }}"
+    "{% endgeneration %}{% else %}{{ m.content }}{% endif %}" + END
+)
+
+
+def test_a_variable_that_a_loop_sets_itself_is_not_taken_from_the_record(made):
+    record = {"messages": [USER, REPLY], "thought": "of the record", "mood": "serene"}
+    (text,), unread = made(LOCAL, record)
+    assert "«a»" in text
+    assert unread == ["mood", "thought"]
+
+
+@pytest.mark.parametrize("key", ["thinking", "reasoning", "reasoning_content"])
+def test_the_text_of_reasoning_beside_messages_is_no_variable(made, key):
+    template = own("{{ 'on' if " + key + " else 'off' }}")
+    (text,), unread = made(template, {"messages": [USER, REPLY], key: "I thought."})
+    assert ("«aoff»" in text, unread) == (True, [key])
+    (text,), unread = made(template, {"messages": [USER, REPLY], key: True})
+    assert ("«aon»" in text, unread) == (True, [])
+
+
+def test_documents_reach_a_template_that_forgets_them_in_a_loop(made):
+    template = own("{{ documents | length if documents }}{% set documents = [] %}")
+    (text,), unread = made(template, {"messages": [USER, REPLY], "documents": [{"text": "d"}]})
+    assert "«a1»" in text
+    assert unread == []
+
+
 SIGNED = {**CALL, "thought_signature": "sig"}
 INNER = {"type": "function", "function": {"name": "f", "arguments": {}, "thought_signature": "sig"}}
 BARE = {"name": "f", "arguments": {}, "thought_signature": "sig"}

@@ -50,13 +50,15 @@ class SourceFacts(NamedTuple):
     `has_tags`: it has generation tags. `is_direct`: their blocks go directly to the output, so that
     no filter or test of the template sees the marks. `literals`: its text and strings, separated by
     null characters. `variables`: those that it reads, without the globals; for Jinja these include
-    one that is set in a loop or condition alone. `asks_for_today`: it writes today's date.
+    one that is set in a loop or condition alone; `of_loops`: those that a loop sets, such as the
+    content of its message. `asks_for_today`: it writes today's date.
     """
 
     has_tags: bool
     is_direct: bool
     literals: str
     variables: frozenset[str]
+    of_loops: frozenset[str]
     asks_for_today: bool
 
 
@@ -72,8 +74,16 @@ def source_facts(source: str) -> SourceFacts:
         not _has_wrapped_generation(tree),
         "\0".join(literals),
         frozenset(_undeclared(tree, environment) - environment.globals.keys() - {MARKS}),
+        frozenset(_set_in_loops(tree)),
         any(name.name == "strftime_now" for name in tree.find_all(nodes.Name)),
     )
+
+
+def _set_in_loops(tree: nodes.Template) -> Iterator[str]:
+    for loop in tree.find_all(nodes.For):
+        for name in loop.find_all(nodes.Name):
+            if name.ctx == "store":
+                yield name.name
 
 
 def _undeclared(tree: nodes.Template, environment: jinja2.Environment) -> set[str]:

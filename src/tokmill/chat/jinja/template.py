@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 
 
 _NO_MARKS = ("", "", "")
+_DOCUMENTS = "documents"
+"""The variable that `apply_chat_template` always gives."""
 
 BY_TWIN = "chats of which the tokenizer's own template hides turns or reasoning, written by"
 _REASONING = frozenset(REASONING_KEYS)
@@ -203,9 +205,11 @@ class JinjaTemplate:
         self._drops = settings.history_reasoning == "drop"
         self._reads_history = HISTORY_REASONING in facts.variables
         history = {HISTORY_REASONING: "drop"} if self._drops else {}
-        asked = facts.variables - variables.keys()
-        self._read, self._chosen = frozenset(name for name in asked if not is_ours(name)), chosen
-        self._variables = {**variables, "documents": None, **history, **chosen}
+        self._chosen = chosen
+        own = facts.of_loops - {_DOCUMENTS}  # a loop may forget them once they are written
+        asked = facts.variables - variables.keys() - own
+        self._of_record = frozenset(name for name in asked if not is_ours(name))
+        self._variables = {**variables, _DOCUMENTS: None, **history, **chosen}
         self._knows_developer = "developer" in source
         strings = set(facts.literals.split("\0"))
         known = [name for name in _TOOL_ROLES if name in strings]
@@ -273,7 +277,7 @@ class JinjaTemplate:
         extras, own = conversation.extras.record, conversation.variables or {}
         if not extras:
             return own
-        read = {key: for_template(extras[key]) for key in self._read if key in extras}
+        read = {key: for_template(extras[key]) for key in self._of_record if key in extras}
         sample.taken_of_record |= read.keys()
         return {**read, **self._chosen, **own}
 

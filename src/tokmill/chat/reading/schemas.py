@@ -122,10 +122,21 @@ def read_conversation(
         )
     unread = _unread_keys(original, record, name, settings)
     if unread:
-        conversation.extras.record = {key: record[key] for key in sorted(unread) if key in record}
+        conversation.extras.record = {
+            key: record[key] for key in sorted(unread) if _may_be_variable(record, key)
+        }
     if unread or conversation.unread:
         conversation.unread = tuple(sorted(unread.union(conversation.unread)))
     return conversation
+
+
+def _may_be_variable(record: Mapping[str, Any], key: str) -> bool:
+    """Return whether a key that nothing reads may be a variable of the template.
+
+    `thinking` turns thinking on or off; the text of someone's reasoning must not.
+    """
+    is_thought = key in REASONING_KEYS and not isinstance(record.get(key), bool)
+    return key in record and not is_thought
 
 
 def _check_not_bad(record: Mapping[str, Any], settings: SftSettings) -> None:
