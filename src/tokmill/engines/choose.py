@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tokmill.engines.added_tokens import AddedTokens, divide_added_tokens, for_engine
+from tokmill.engines.added_tokens import AddedTokens, for_engine
 from tokmill.engines.choice import CharacterComparison, Continuation, EngineChoice
 from tokmill.engines.comparison import (
     compare_engines,
+    divided_added_tokens,
     is_encoded_by_bpe,
     keep,
     kept,
@@ -66,7 +67,9 @@ more than its timing says, compared with fastokens (gpt2, 1 GB of English, two c
 250 MB/s a thread where 111 were timed; fastokens 208 and 116)."""
 
 SAMPLE_BYTES = 512 << 10
-"""Corpus text that an engine must encode like the reference."""
+LEAST_SAMPLE_BYTES, SAMPLE_SHARE = 128 << 10, 1 / 64
+"""Corpus text that an engine must encode like the reference: at most, and of a small corpus a share
+of it, but not less than some. The reference needs 0.3 s of processor time for a MB."""
 
 _MOST_ROUTED = 0.9
 """Share of sampled documents; with more for the reference, another engine only costs memory."""
@@ -188,7 +191,8 @@ class _Trial:
         self._request, self._is_timed = request, is_timed
         self._n_bytes = _STREAM_BYTES if request.n_bytes is None else request.n_bytes
         self._load_s: dict[str, float] = {}
-        self._sample = _spread(request.sample(SAMPLE_BYTES), SAMPLE_BYTES)
+        share = max(LEAST_SAMPLE_BYTES, int(self._n_bytes * SAMPLE_SHARE))
+        self._sample = _spread(request.sample(SAMPLE_BYTES), min(SAMPLE_BYTES, share))
         self._refused: dict[str, str] = {}
         self._reference_mb_per_s = 0.0
         self._added = AddedTokens()
@@ -197,7 +201,7 @@ class _Trial:
         """Return the choice of the fastest engine that is exact; the reference if none is."""
         request, tokenizer = self._request, self._request.tokenizer
         try:
-            self._added = divide_added_tokens(tokenizer, parse=request.control_in_text == "parse")
+            self._added = divided_added_tokens(tokenizer, parse=request.control_in_text == "parse")
         except TokenizerError as error:
             self._refused |= dict.fromkeys(names, str(error))
             _ = self._expected  # for the speed of the reference

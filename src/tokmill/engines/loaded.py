@@ -123,12 +123,14 @@ class EngineMemory:
 
     def load(self, load: Callable[[], Engine]) -> Engine:
         """Load an engine and set the baseline; the caller holds `changed`."""
-        trim_heap()
+        has_others = any(held.engine is not None for held in self._engines)
+        if has_others:
+            trim_heap()
         before = anonymous_bytes()
         engine = load()
         trim_heap()
         after = anonymous_bytes()
-        if any(held.engine is not None for held in self._engines):
+        if has_others:
             self._baseline_bytes += max(0, after - before)
         else:
             # Includes everything else in memory: an engine with empty caches must not be renewed.
