@@ -200,13 +200,14 @@ def verify_dataset(directory: Path, tokenizer: str = "") -> Verification:
     from tokmill.dataset.reader import manifest_in, read_manifest
     from tokmill.dataset.verify import Verification, verify
     from tokmill.place import open_place
-    from tokmill.trainers.export import file_problems, read_record
 
     url = store_url(directory)
     place = open_place(url or str(directory))
     if url:
         return verify(place, manifest_in(place))
     if (directory / EXPORT_RECORD).is_file():
+        from tokmill.trainers.export import file_problems, read_record
+
         record = read_record(directory)
         n_bytes = sum(file["bytes"] for file in record["files"])
         problems = tuple(file_problems(directory, record))

@@ -11,10 +11,6 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from tokmill.chat.limits import checked_source
-from tokmill.chat.mask_rule import mask_rule
-from tokmill.chat.render_pool import emitted_strings
-from tokmill.chat.template_source import template_source
 from tokmill.dataset.by_field import counts_by_field
 from tokmill.dataset.checksum import sha256_hex
 from tokmill.dataset.documents import Documents
@@ -216,6 +212,8 @@ def control_ids(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> frozenset[
     """Return the ids of added tokens except ordinary text, eos, bos, and those of the template."""
     added, strings = added_tokens(tokenizer), set(kept_as_text(tokenizer))
     if manifest.get("kind") == "sft" and (source := _template(manifest, tokenizer)):
+        from tokmill.chat.render_pool import emitted_strings
+
         strings |= emitted_strings(source, frozenset(added))
     named = (manifest["tokenizer"].get(name) for name in ("eos", "bos"))
     return frozenset(
@@ -228,6 +226,10 @@ def _template(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> str:
 
     A dataset keeps it with its tokenizer; a tokenizer that a user names has its own.
     """
+    from tokmill.chat.limits import checked_source  # documents need nothing of chats
+    from tokmill.chat.mask_rule import mask_rule
+    from tokmill.chat.template_source import template_source
+
     expected = manifest.get("mask", {}).get("template_sha256")
     kept = tokenizer.chat_template or ""
     if sha256_hex(kept.encode("utf-8", "surrogatepass")) == expected:

@@ -25,14 +25,11 @@ _LIMITS = ("memory.max", "memory.limit_in_bytes")
 
 def this_machine() -> Machine:
     """Return the memory of this machine, and its GPUs."""
-    import psutil
-
     from tokmill.bill.host_ram.machine import Machine
 
-    memory = psutil.virtual_memory()
     return Machine(
-        memory_bytes=memory.total,
-        available_bytes=memory.available,
+        memory_bytes=total_memory(),
+        available_bytes=_memory("MemAvailable", "available"),
         limit_bytes=memory_limit(),
         shm_bytes=_size_of(SHM),
         gpus=tuple(gpu_names()),
@@ -55,14 +52,19 @@ def usable_memory() -> int:
 
 
 def total_memory(meminfo: Path = MEMINFO) -> int:
-    """Return the bytes of memory of this machine, without the processes' package where possible."""
+    """Return the bytes of memory of this machine."""
+    return _memory("MemTotal", "total", meminfo)
+
+
+def _memory(name: str, attribute: str, meminfo: Path = MEMINFO) -> int:
+    """Return an entry of /proc/meminfo in bytes; without it, what psutil has as this attribute."""
     for line in _text(meminfo).splitlines():
-        name, _, value = line.partition(":")
-        if name == "MemTotal":
+        found, _, value = line.partition(":")
+        if found == name:
             return int(value.split()[0]) << 10
     import psutil  # takes 10 ms
 
-    return int(psutil.virtual_memory().total)
+    return int(getattr(psutil.virtual_memory(), attribute))
 
 
 def usable_cores(membership: Path = MEMBERSHIP, root: Path = CGROUPS) -> int:
