@@ -13,7 +13,7 @@ from tokmill.version import __version__  # see __main__: nothing else is importe
 TYPE_CHECKING = False  # that of typing, whose import takes longer than all of this module
 if TYPE_CHECKING:
     from tokmill import bill, loader
-    from tokmill.api.dataset import Dataset, ShardInfo, open  # noqa: A004  it opens a dataset
+    from tokmill.api.dataset import Dataset, open  # noqa: A004  it opens a dataset
     from tokmill.api.forecast import RunForecast
     from tokmill.api.functions import (
         finish,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         write_plan,
     )
     from tokmill.api.progress import Progress
+    from tokmill.api.rows import ShardInfo, Token
     from tokmill.dataset.origins import Origin
     from tokmill.dataset.statistics import Statistics
     from tokmill.dataset.verify import Verification
@@ -50,6 +51,7 @@ __all__ = [
     "ShardInfo",
     "Source",
     "Statistics",
+    "Token",
     "TokmillError",
     "Verification",
     "__version__",
@@ -76,8 +78,9 @@ _MODULES = {
         "api.functions",
     ),
     **dict.fromkeys(("pack", "stats", "verify", "write_plan"), "api.functions"),
-    **dict.fromkeys(("Dataset", "ShardInfo", "open"), "api.dataset"),
+    **dict.fromkeys(("Dataset", "open"), "api.dataset"),
     **dict.fromkeys(("bill", "loader"), ""),
+    **dict.fromkeys(("ShardInfo", "Token"), "api.rows"),
     "ArrayStatus": "run.tasks",
     "ControlToken": "values",
     "Export": "trainers.export",

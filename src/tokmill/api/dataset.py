@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex, Unpack
+from random import Random
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex, Unpack, overload
 
 import numpy as np
 
 from tokmill.api import jobs
-from tokmill.api.shown import ShownStatistics
+from tokmill.api.rows import ShardInfo, Token
+from tokmill.api.shown import ShownPage, ShownSamples, ShownStatistics
 from tokmill.dataset.documents import Documents
 from tokmill.dataset.identity import identity_of
 from tokmill.dataset.layout import SPLITS
+from tokmill.dataset.manifest_shape import sidecars_of
 from tokmill.dataset.origins import Origin, OriginFinder
 from tokmill.dataset.packing import Packs
 from tokmill.dataset.packs import open_packs
@@ -26,34 +28,21 @@ from tokmill.trainers.options import ExportOptions
 from tokmill.words import plural, rows_html, rows_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
+    import pyarrow as pa
 
     from tokmill.bill.full_bill import FullBill
     from tokmill.dataset.statistics import Statistics
     from tokmill.dataset.verify import Verification
-    from tokmill.page.samples import Choice
+    from tokmill.page.samples import Choice, SampleReader
     from tokmill.settings.arguments import BillArguments, ExportArguments
+    from tokmill.tokenizer.decode import TokenDecoder
+    from tokmill.tokenizer.tokenizer import Tokenizer
     from tokmill.trainers.export import Export
 
-
-@dataclass(frozen=True, slots=True)
-class ShardInfo:
-    """A shard as the manifest lists it.
-
-    Attributes:
-        name: its files are `NAME.bin`, `NAME.idx` and, where the dataset has them, `NAME.mask`,
-            `NAME.weight`, `NAME.origin` and `NAME.meta`.
-        split: `train` or `val`.
-        documents: number of documents or samples.
-        tokens: number of tokens, eos included.
-    """
-
-    name: str
-    split: str
-    documents: int
-    tokens: int
+    Ids = npt.NDArray[np.unsignedinteger]
 
 
 class Dataset:
@@ -173,20 +162,29 @@ class Dataset:
             raise UsageError(f"split: expected one of {', '.join(SPLITS)}; found {name!r}")
         return Dataset(self.directory, self.manifest, split=name, tokenizer=self._tokenizer)
 
-    def __getitem__(self, number: SupportsIndex) -> npt.NDArray[np.unsignedinteger]:
-        """Return the ids of a document, eos included: (n,) uint16 or uint32, read-only.
+    @overload
+    def __getitem__(self, number: SupportsIndex) -> Ids: ...
 
-        They are read into memory. A negative number counts from the end.
+    @overload
+    def __getitem__(self, number: slice) -> list[Ids]: ...
+
+    def __getitem__(self, number: SupportsIndex | slice) -> Ids | list[Ids]:
+        """Return the ids of a document, eos included: (n,) uint16 or uint32; of a slice, a list.
+
+        They are read into memory, and are read-only: `torch.from_numpy` warns of that, and
+        `torch.tensor(dataset[5])` copies. A negative number counts from the end.
 
         Raises:
             IndexError: there is no such document.
             VerifyError: its shard is missing or damaged.
             StorageError: its shard cannot be read, or too many files are open.
         """
+        if isinstance(number, slice):
+            return [self[own] for own in range(*number.indices(len(self)))]
         shard, place = self._documents.find(number)
         return shard.document(place)
 
-    def __iter__(self) -> Iterator[npt.NDArray[np.unsignedinteger]]:
+    def __iter__(self) -> Iterator[Ids]:
         """Yield the ids of every document, in order."""
         return iter(self._documents)
 
@@ -216,19 +214,124 @@ class Dataset:
         weights: npt.NDArray[np.float32] = shard.weights[shard.span(place)]
         return weights
 
+    @overload
+    def text(self, number: SupportsIndex) -> str: ...
+
+    @overload
+    def text(self, number: slice) -> list[str]: ...
+
     @keyword_errors()
-    def text(self, number: SupportsIndex) -> str:
-        r"""Return the text of a document, decoded with the tokenizer of the dataset.
+    def text(self, number: SupportsIndex | slice) -> str | list[str]:
+        r"""Return the text of a document, decoded with its tokenizer; of a slice, a list.
 
         Control tokens are part of it. Bytes that are no complete character are written as `\x..`.
-        The tokenizer is loaded with the first text, from where the run found it or from the
-        `tokenizer` that `tokmill.open` was given.
 
         Raises:
             TokmillError: the tokenizer cannot be loaded, or is another one.
             IndexError: there is no such document.
         """
+        if isinstance(number, slice):
+            return [self._decoded(ids.tolist()) for ids in self[number]]
         return self._decoded(self[number].tolist())
+
+    @keyword_errors()
+    def decode(self, ids: Sequence[int] | npt.NDArray[np.integer]) -> str:
+        """Return the text of ids, as `text` does of those of a document.
+
+        Raises:
+            TokmillError: see `text`.
+        """
+        return self._decoded(np.asarray(ids).tolist())
+
+    @keyword_errors()
+    def tokens(self, number: SupportsIndex) -> list[Token]:
+        """Return the tokens of a document, each with its text and whether it is trained.
+
+        Raises:
+            TokmillError: see `text`.
+            IndexError: there is no such document.
+        """
+        ids = self[number].tolist()
+        weights: list[float] = [1.0] * len(ids)
+        if self.has_weights:
+            weights = self.weight(number).tolist()
+        elif self.kind == "sft":
+            weights = self.mask(number).astype(float).tolist()
+        runs = self._decoder.runs(ids, weights, by_token=True)
+        texts = [text for run in runs for text in run.texts]
+        return [Token(*row) for row in zip(ids, texts, weights, strict=True)]
+
+    @cached_property
+    def lengths(self) -> npt.NDArray[np.int32]:
+        """Return the tokens of every document, eos included: (n,) int32.
+
+        Raises:
+            TokmillError: an index is missing or damaged.
+        """
+        own = [shard.lengths[:] for shard in self._documents.shards()]
+        return np.concatenate(own) if own else np.empty(0, np.int32)
+
+    @property
+    def dtype(self) -> np.dtype[np.unsignedinteger]:
+        """Return the dtype of ids: uint16 or uint32."""
+        dtype: np.dtype[np.unsignedinteger] = np.dtype(self.manifest["dtype"])
+        return dtype
+
+    @property
+    def vocab_size(self) -> int:
+        """Return the largest id of the tokenizer + 1."""
+        return int(self.manifest["tokenizer"]["vocab_size"])
+
+    @property
+    def has_weights(self) -> bool:
+        """Return whether every token has a weight in the loss, see `weight`."""
+        return "weight" in sidecars_of(self.manifest)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Return the tokenizer that the dataset keeps; `.library()` is one of `tokenizers`.
+
+        Raises:
+            TokmillError: it cannot be loaded, or `tokmill.open` was given another one.
+        """
+        from tokmill.tokenizer.kept import tokenizer_of
+
+        return tokenizer_of(self.directory, self.manifest, self._tokenizer)
+
+    @property
+    def sources(self) -> list[dict[str, Any]]:
+        """Return what the manifest says of each input file, or named source: its counts."""
+        return [dict(source) for source in self.manifest["sources"]]
+
+    def sample(self, n: int, *, seed: int = 0) -> list[int]:
+        """Return the numbers of `n` documents, at random but always the same for a seed, sorted.
+
+        Of a dataset with fewer documents, all.
+
+        Example:
+            >>> for number in dataset.sample(3):
+            ...     print(dataset.text(number))
+        """
+        numbers = Random(seed).sample(range(len(self)), min(n, len(self)))  # noqa: S311  no secret
+        return sorted(numbers)
+
+    def to_arrow(self) -> pa.Table:
+        """Return a row for each document: split, length, origin, and the fields that were kept.
+
+        Columns are `split`, `shard`, `tokens`, `path`, `record` (both null without origins), and
+        those of the kept fields. Every document takes some 20 bytes of memory; texts and ids are
+        not read.
+
+        Raises:
+            TokmillError: an index, the origins or the kept fields are missing or damaged.
+        """
+        from tokmill.dataset.table import documents_table
+
+        return documents_table(self._documents, self._origins)
+
+    def to_pandas(self) -> Any:
+        """Return `to_arrow()` as a DataFrame; needs pandas."""
+        return self.to_arrow().to_pandas()
 
     def origin(self, number: SupportsIndex) -> Origin:
         """Return where a document stands, and the record of the input that it was made from.
@@ -344,38 +447,114 @@ class Dataset:
         check_complete(self.manifest, self.directory)
         return bill.of(model, self, config=config, deepspeed=deepspeed, **settings)
 
+    @overload
+    def report(
+        self, path: None = None, bill: FullBill | None = None, *, by: str = "",
+        **choice: Unpack[Choice],
+    ) -> ShownPage: ...  # fmt: skip
+
+    @overload
+    def report(
+        self, path: str | Path, bill: FullBill | None = None, *, by: str = "",
+        **choice: Unpack[Choice],
+    ) -> None: ...  # fmt: skip
+
     @keyword_errors()
     def report(
         self,
-        path: str | Path,
+        path: str | Path | None = None,
         bill: FullBill | None = None,
         *,
         by: str = "",
         **choice: Unpack[Choice],
-    ) -> None:
+    ) -> ShownPage | None:
         """Write the dataset and a bill, by default `bill()`, as a web page.
 
-        A file at `path` is replaced. The page loads nothing, and has less than 2 MB. `split`,
-        `source` and `seed` choose the documents that it shows, as in `tokmill inspect`. `by`: a
-        field that was kept, by which documents and tokens are counted.
+        A file at `path` is replaced; without a path the page is returned, and a notebook shows it.
+        The page loads nothing, and has less than 2 MB. `split`, `source` and `seed` choose the
+        documents that it shows, as in `tokmill inspect`. `by`: a field that was kept, by which
+        documents and tokens are counted.
 
         Raises:
             TokmillError: a file cannot be read or written.
         """
-        from tokmill.page.report import write_report
+        from tokmill.page.report import chosen_report, write_report
 
-        target, bill = jobs.checked_path(path, "path"), bill or self.bill()
-        write_report(
-            target, self.directory, self.manifest, bill, self._tokenizer, "path", choice, by
-        )
+        bill, about = bill or self.bill(), (self.directory, self.manifest)
+        if path is None:
+            return ShownPage(chosen_report(*about, bill, self._tokenizer, choice, by))
+        target = jobs.checked_path(path, "path")
+        write_report(target, *about, bill, self._tokenizer, "path", choice, by)
+        return None
+
+    @keyword_errors()
+    def show(self, documents: int | Sequence[int] = 5, *, max_tokens: int = 2000) -> ShownSamples:
+        """Return documents with their tokens in colour, which a notebook shows.
+
+        Tokens have alternating colours, ids are seen on hover, and of chats what is trained is
+        green. `print` shows them as text, with what is trained between marks.
+
+        Args:
+            documents: how many, drawn as by `sample`; or their numbers.
+            max_tokens: of each document; the rest is left out, and said.
+
+        Raises:
+            UsageError: there is no such document.
+            TokmillError: see `text`.
+        """
+        numbers = self.sample(documents) if isinstance(documents, int) else documents
+        first = 0 if not self._split else self._first_of_split()
+        own = [first + number for number in numbers]
+        return ShownSamples([self._reader.read(n, most_tokens=max_tokens) for n in own])
+
+    @keyword_errors()
+    def show_row(self, number: int, *, split: str = "train") -> ShownSamples:
+        """Return the samples of one packed row, as `show` does, each with its place in the row.
+
+        Raises:
+            UsageError: the dataset is not packed, or has no such row.
+            TokmillError: see `text`.
+        """
+        return ShownSamples(self._reader.read_row(number, split))
+
+    def plot(self) -> Any:
+        """Return a figure of lengths and of tokens by source; needs matplotlib.
+
+        The figures behind it are those of `to_arrow()`.
+
+        Raises:
+            UsageError: matplotlib is not installed.
+        """
+        from tokmill.api.plot import plot_lengths_and_sources
+
+        return plot_lengths_and_sources(self.lengths, self.manifest["sources"])
+
+    @cached_property
+    def _reader(self) -> SampleReader:
+        from tokmill.page.samples import SampleReader
+
+        return SampleReader(self.directory, self.manifest, self.tokenizer, by_token=True)
+
+    def _first_of_split(self) -> int:
+        """Return the number, in the whole dataset, of the first document of this split."""
+        before = 0
+        for entry in self.manifest["shards"]:
+            if entry["split"] == self._split:
+                return before
+            before += entry["documents"]
+        return before
 
     @cached_property
     def _decoded(self) -> Callable[[list[int]], str]:
         from tokmill.page.samples import text_decoder
-        from tokmill.tokenizer.kept import tokenizer_of
 
-        tokenizer = tokenizer_of(self.directory, self.manifest, self._tokenizer)
-        return text_decoder(self.manifest, tokenizer)
+        return text_decoder(self.manifest, self.tokenizer)
+
+    @cached_property
+    def _decoder(self) -> TokenDecoder:
+        from tokmill.page.samples import token_decoder
+
+        return token_decoder(self.manifest, self.tokenizer)
 
 
 @keyword_errors()

@@ -1,17 +1,52 @@
-"""Statistics as `print` and a notebook show them."""
+"""Results as `print` and a notebook show them: statistics, samples, pages."""
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from tokmill.dataset.statistics import Statistics
-from tokmill.words import plural, rows_html, rows_text
+from tokmill.words import plural, rows_html, rows_text, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tokmill.page.samples import Sample
+
     Rows = Sequence[tuple[str, str]]
+
+
+class ShownSamples:
+    """Some samples of a dataset: coloured by token in a notebook, as text elsewhere."""
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        self.samples = samples
+
+    def __repr__(self) -> str:
+        from tokmill.page.notebook import samples_text
+
+        return samples_text(self.samples)
+
+    def _repr_html_(self) -> str:
+        from tokmill.page.notebook import samples_html
+
+        return samples_html(self.samples)
+
+
+class ShownPage:
+    """A web page: in a notebook it stands below the cell; `html` is its text."""
+
+    def __init__(self, page: str) -> None:
+        self.html = page
+
+    def __repr__(self) -> str:
+        return f"<page of {size(len(self.html.encode()))}; a notebook shows it>"
+
+    def _repr_html_(self) -> str:
+        # A frame of its own: the style of the page is not that of the notebook.
+        page = html.escape(self.html, quote=True)
+        return f'<iframe srcdoc="{page}" style="width:100%;height:44em;border:0"></iframe>'
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

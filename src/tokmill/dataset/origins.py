@@ -119,6 +119,15 @@ class OriginFinder:
         )
         return sources
 
+    def records(self, entry: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+        """Return the number of each document's record in its file, from 1: (n,) int64."""
+        path = self._path(entry)
+        with read_errors(path):
+            groups = read_groups(FileArray(OpenFile(path), np.uint8))
+            slices, records, _ = np.concatenate([as_places(n) for n in groups], axis=1)
+        own: npt.NDArray[np.int64] = records + self._records_before[slices + entry["first_slice"]]
+        return own
+
     def made_of(self, entry: Mapping[str, Any], records: Sequence[tuple[int, int]]) -> Numbers:
         """Return the documents of a shard that were made of some records: (n,) int64.
 
@@ -147,6 +156,15 @@ class OriginFinder:
                 "of imported tokens has no .origin files"
             )
         return self._directory / f"{entry['name']}.{ORIGIN}"
+
+    @cached_property
+    def _records_before(self) -> npt.NDArray[np.int64]:
+        """Return the records of a file that stand before each slice of it: (n_slices,) int64."""
+        before: list[int] = []
+        for row in self._sources:
+            lengths = [length["records"] for length in row.get("slices", [])] or [0]
+            before += [0, *accumulate(lengths[:-1])]
+        return np.array(before, np.int64)
 
     @cached_property
     def _stops(self) -> npt.NDArray[np.int64]:

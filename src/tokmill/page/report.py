@@ -49,9 +49,20 @@ def write_report(
         TokmillError: a file cannot be read or written.
     """
     check_page(path, option)
+    return write_page(path, chosen_report(directory, manifest, bill, tokenizer, choice, by))
+
+
+def chosen_report(
+    directory: Path,
+    manifest: Mapping[str, Any],
+    bill: FullBill,
+    tokenizer: str,
+    choice: Mapping[str, Any],
+    by: str,
+) -> str:
+    """Return the page with the documents of a choice; see `write_report` and `report_page`."""
     numbers = chosen_documents(directory, manifest, MOST_EMBEDDED, **choice)
-    page = report_page(directory, manifest, bill, numbers, tokenizer=tokenizer, by=by)
-    return write_page(path, page)
+    return report_page(directory, manifest, bill, numbers, tokenizer=tokenizer, by=by)
 
 
 def report_page(

@@ -121,7 +121,7 @@ class SampleReader:
     ) -> None:
         self._directory = directory
         self._manifest = dict(manifest)
-        self.decoder = _decoder(manifest, tokenizer)
+        self.decoder = token_decoder(manifest, tokenizer)
         self._by_token = by_token
         self._origins = OriginFinder(directory, manifest)
         self._documents = Documents(directory, manifest)
@@ -195,7 +195,7 @@ def text_decoder(
     manifest: Mapping[str, Any], tokenizer: Tokenizer
 ) -> Callable[[Sequence[int]], str]:
     """Return a function that decodes the ids of a document, as `inspect --json` shows its text."""
-    decoder = _decoder(manifest, tokenizer)
+    decoder = token_decoder(manifest, tokenizer)
 
     def decoded(ids: Sequence[int]) -> str:
         return escaped("".join(run.text for run in decoder.runs(ids, (0,) * len(ids))))
@@ -203,7 +203,8 @@ def text_decoder(
     return decoded if manifest.get("kind") == "sft" else decoder.decode
 
 
-def _decoder(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> TokenDecoder:
+def token_decoder(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> TokenDecoder:
+    """Return what decodes the ids of a dataset run by run, see `TokenDecoder.runs`."""
     is_sft = manifest.get("kind") == "sft"
     return TokenDecoder(tokenizer, control_ids(manifest, tokenizer), is_sft=is_sft)
 
@@ -263,7 +264,7 @@ def statistics_of(
             raise
         statistics = read_statistics(directory, manifest)
         return replace(statistics, no_texts=str(error), by=by_field)
-    decoder = _decoder(manifest, tokenizer)
+    decoder = token_decoder(manifest, tokenizer)
 
     def text_of(id_: int) -> str:
         # The second of two: SentencePiece drops the space before the first.
