@@ -378,37 +378,3 @@ def test_everything_takes_a_template_that_rewrites_earlier_turns():
     assert [turn.weight for turn in sample.turns] == [0.0]
     with pytest.raises(ChatError, match="does not show what all roles say"):
         sample_of(source, user("a"), bot("b"), train=("everything",), weights=[0.0, None])
-
-
-READS_FIRST = (
-    "{% if messages[0].role == 'system' %}{% endif %}<bos>{% for m in messages %}"
-    "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-NEEDS_USER = (
-    "{% set users = messages | selectattr('role', 'equalto', 'user') | list %}"
-    "{% if add_generation_prompt and users[0].content %}{% endif %}" + READS_FIRST
-)
-HAS_TEXT_BEFORE = READS_FIRST.replace("<bos>", "<bos><|im_start|>system\nhelp<|im_end|>\n")
-
-
-@pytest.mark.parametrize("source", [READS_FIRST, NEEDS_USER, HAS_TEXT_BEFORE])
-@pytest.mark.parametrize("before", [[], [{"role": "system", "content": "<|im_start|>assistant\n"}]])
-def test_a_chat_that_begins_with_a_reply_needs_no_prompt_of_a_message_before_it(source, before):
-    for content in ("a", "", " a\n", "<|im_start|>assistant\n"):
-        found = spans(source, *before, bot(content), user("q"), bot("b"))
-        said = [f"CONTENT {content!r}"] if content else []
-        assert found == [[*said, "EOT <|im_end|>", "SUFFIX '\\n'"],
-                         ["CONTENT 'b'", "EOT <|im_end|>", "SUFFIX '\\n'"]]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        READS_FIRST.replace("<|im_start|>", "#"),  # could be text of a message
-        READS_FIRST.replace("<bos>", "<bos><|im_start|>assistant\n"),
-        READS_FIRST.replace("prompt %}<|im_start|>", "prompt %}<|im_end|>"),
-    ],
-)
-def test_such_a_reply_is_refused_if_its_prompt_is_not_written_once(source):
-    assert refusal(source, bot("a"), user("q"), bot("b")) == "nothing before the reply"

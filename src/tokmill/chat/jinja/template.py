@@ -475,13 +475,7 @@ class JinjaTemplate:
         def render(n_messages: int, *, prompt: bool) -> str:
             # Not `_replace`: it costs 3% of the rendering.
             beginning = _Inputs(messages[:n_messages], *inputs[1:])
-            try:
-                return self._text(beginning, _NO_MARKS, prompt=prompt)
-            except ChatError:
-                first_prompt = self._first_prompt(inputs, n_messages) if prompt else ""
-                if not first_prompt:
-                    raise
-                return first_prompt
+            return self._text(beginning, _NO_MARKS, prompt=prompt)
 
         is_plain = not (inputs.tools or inputs.placeholders or inputs.variables or inputs.taken)
         if len(replies) > MOST_PROVEN and is_plain and not self._is_strict:
@@ -497,22 +491,6 @@ class JinjaTemplate:
                 f"{MOST_PREFIXES:,} replies times messages: {ADVICE}",
             )
         return spans_by_prefix(rendering, render, replies, len(messages))
-
-    def _first_prompt(self, inputs: _Inputs, n_messages: int) -> str:
-        """Return the prompt of a reply that is the first to be asked for, '' if that is unknown.
-
-        Where nobody has said anything yet, many templates cannot be asked for a reply: they read
-        the last message. Then the prompt is what they write once, before the reply.
-        """
-        asked = self.generation_prompt
-        if len(self._split(asked)) == 1:  # without a control token it could be text of a message
-            return ""
-        with suppress(ChatError):
-            replied = self._with_messages(inputs, inputs.messages[: n_messages + 1])
-            before, _, behind = replied.partition(asked)
-            if behind and asked not in behind:
-                return before + asked
-        return ""
 
     def _with_contents(
         self, parts: list[str], inputs: _Inputs, marks: Marks, replies: list[int], others: list[int]
