@@ -54,6 +54,7 @@ def counted(make_renderer, whole_records):
         ("qwen3-training", [USER, said(THOUGHT + "a")], {REASONED_REPLIES: 1}),
         ("qwen3-training", [USER, said("a", reasoning_content="t")], {REASONED_REPLIES: 1}),
         ("chatml", [USER, said("a")], {}),
+        ("nanochat", [USER, said("a 1"), {"role": "tool", "content": "r"}, said("b 2")], {}),
         ("chatml", [USER, said("a", reasoning_content="t")], {REASONED_REPLIES: 1}),
         ("llama3", [USER, said("a")], {}),
         ("plain", [USER, said("a")], {}),

@@ -74,8 +74,9 @@ def note_inserted(sample: Sample, chat: Conversation, originals: Sequence[Messag
 
 def _say_contents_alone(turns: Sequence[Turn], replies: Sequence[Message]) -> bool:
     """Return whether replies have nothing but contents, and turns say these and no more."""
-    contents = [message["content"] for message in replies]
-    return _said(turns) == contents and max(map(len, replies), default=_PLAIN) == _PLAIN
+    if max(map(len, replies), default=_PLAIN) > _PLAIN:
+        return False
+    return _said(turns) == [message["content"] for message in replies]
 
 
 def _said(turns: Sequence[Turn]) -> list[str]:

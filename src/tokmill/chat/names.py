@@ -285,6 +285,11 @@ def may_hold_halves(text: str) -> bool:
     return _SURROGATE.search(text) is not None
 
 
+def may_hold_null(text: str) -> bool:
+    """Return whether a JSON text, or one within it, may hold null; if not, it holds none."""
+    return "null" in text or "\\u" in text
+
+
 def check_text(value: Any, where: str) -> None:
     """Check that no text in a value of JSON has half of a surrogate pair; raises `ChatError`."""
     try:

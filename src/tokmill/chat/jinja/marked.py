@@ -77,23 +77,23 @@ class MarkedTemplate:
     def render(self, conversation: Conversation, sample: Sample) -> None:
         """Write one sample."""
         messages, kind, i = conversation.messages, Kind.OTHER, 0
-        control, parses = self._environment.control, self._parses
+        control, parses, text_codes = self._environment.control, self._parses, self._codes
         parts: list[str] = []
         codes: list[int] = []  # nothing is printed before the first turn
         variables = {**self._variables, "messages": messages, "tools": conversation.tools}
         pieces: Iterable[Any] = self._print(_Context(self._environment, variables))
         for piece in pieces:
-            if type(piece) is str and not parses:
-                parts.append(piece)
-                codes.append(self._codes[kind])
-            elif type(piece) is str:
-                run_parts = self._split(piece)
-                run_codes = [self._codes[kind]] * len(run_parts)
-                run_codes[1::2] = [segment_code(control[part], kind) for part in run_parts[1::2]]
+            if type(piece) is tuple:
+                run_parts, run_codes, kind = piece[kind]
                 parts += run_parts
                 codes += run_codes
-            elif type(piece) is tuple:
-                run_parts, run_codes, kind = piece[kind]
+            elif type(piece) is str and not parses:
+                parts.append(piece)
+                codes.append(text_codes[kind])
+            elif type(piece) is str:
+                run_parts = self._split(piece)
+                run_codes = [text_codes[kind]] * len(run_parts)
+                run_codes[1::2] = [segment_code(control[part], kind) for part in run_parts[1::2]]
                 parts += run_parts
                 codes += run_codes
             else:

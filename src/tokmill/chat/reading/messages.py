@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.chat.control_strings import REASONING_TAGS
@@ -443,9 +444,17 @@ _NEVER_HANDED = frozenset(("with_input", *ROLE_KEYS, *CONTENT_KEYS, *MEDIA_KEYS)
 
 def _read_keys(item: Mapping[str, Any], settings: SftSettings) -> frozenset[str]:
     """Return the keys of a message that are read here."""
-    named = known_names(settings.fields, in_message=True)
-    own = {filled_key(item, ROLE_KEYS), filled_key(item, CONTENT_KEYS)}
-    return frozenset((_READ_HERE | own) - {*settings.ignore_keys} | named.keys())
+    role, content = filled_key(item, ROLE_KEYS), filled_key(item, CONTENT_KEYS)
+    return _read_beside(role, content, settings.fields, settings.ignore_keys)
+
+
+@lru_cache(maxsize=256)
+def _read_beside(
+    role: str, content: str, fields: tuple[str, ...], ignored: tuple[str, ...]
+) -> frozenset[str]:
+    """Return the keys of a message with a role and a content under these keys."""
+    named = known_names(fields, in_message=True)
+    return frozenset(_READ_HERE.union((role, content)).difference(ignored).union(named))
 
 
 def _unread_in_message(
