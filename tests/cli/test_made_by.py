@@ -38,7 +38,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 FOR_RUNS = "status, run-part and finish are for runs"
-HELD = "name another --output, or --overwrite replaces it"
+HELD = "name another output, or --overwrite replaces it"
 VERIFY = {name: f"; tokmill verify {name} checks it" for name in ("mix", "import", "no-plan")}
 ASKED = {
     "mix": f"mix: holds a mix that is finished: {FOR_RUNS}{VERIFY['mix']}",

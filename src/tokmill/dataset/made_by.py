@@ -111,7 +111,7 @@ def no_run(where: str, maker: str, *, is_finished: bool) -> UsageError:
 
 def held_by_other(where: str, maker: str, *, is_finished: bool) -> StateError:
     """Return the error of a run at an output that holds something else."""
-    remedy = "name another --output, or --overwrite replaces it"
+    remedy = "name another output, or --overwrite replaces it"
     if maker == RUN:
         return StateError(f"{where}: holds a dataset, but no plan of a run: {remedy}")
     if maker == MIX and not is_finished:
