@@ -13,6 +13,7 @@ import pytest
 import tokmill as library
 from tests.frozen.make import DATASETS, prepare
 from tokmill.errors import TokmillError
+from tokmill.place import open_place
 
 TOKENIZER = ("-t", "inputs/tokenizer")
 TEXTS, CHATS = "inputs/documents.jsonl", "inputs/chats.jsonl"
@@ -80,6 +81,21 @@ def test_a_command_for_runs_says_what_stands_there(tokmill: Callable, command, o
     assert (outcome.code, last_line(outcome)) == (2, ASKED[output])
     if output in ("mix", "import"):
         assert tokmill("verify", output).code == 0
+
+
+def test_a_mix_that_is_being_made_is_to_be_waited_for(tokmill: Callable) -> None:
+    with open_place("stopped").held():
+        for command in ("status", "finish"):
+            outcome = tokmill(command, "stopped")
+            told = f"stopped: a mix is writing here: wait for its end; {FOR_RUNS}"
+            assert (outcome.code, last_line(outcome)) == (2, told)
+
+
+def test_a_run_does_not_begin_where_a_mix_has_just_begun(tokmill: Callable) -> None:
+    for path in Path("stopped").glob("[!.]*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    outcome = tokmill(*RUNS["pretrain"], *TOKENIZER, "-o", "stopped")
+    assert (outcome.code, last_line(outcome)) == (6, BEGUN["stopped"])
 
 
 RUNS = {

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tokmill.dataset.layout import EXPORT_RECORD, MANIFEST, MIX_REQUEST, PLAN
 from tokmill.dataset.layout import MIX as MIX_FOLDER
+from tokmill.dataset.lock import is_locked
 from tokmill.dataset.plan_file import PLAN_BEGINNING
 from tokmill.errors import StateError, UsageError
 
@@ -91,8 +92,9 @@ def unfinished(where: str, maker: str) -> StateError | UsageError:
     )
 
 
-def no_run(where: str, maker: str, *, is_finished: bool) -> UsageError:
+def no_run(place: Place, maker: str) -> UsageError:
     """Return the error of a command for runs at the output of something else."""
+    where, is_finished = place.where, bool(place.stamp(MANIFEST))
     if maker == EXPORT:
         return UsageError(f"{where}: holds an export: {_FOR_RUNS}: name the output of one")
     if is_finished:
@@ -103,8 +105,10 @@ def no_run(where: str, maker: str, *, is_finished: bool) -> UsageError:
         )
     if maker == IMPORT:
         return UsageError(f"{unfinished(where, maker)}; {_FOR_RUNS}")
+    if place.mapped is not None and is_locked(place.mapped):
+        return UsageError(f"{where}: a mix is writing here: wait for its end; {_FOR_RUNS}")
     return UsageError(
-        f"{where}: holds {maker} that is not finished: the same tokmill mix command continues it; "
+        f"{where}: holds a mix that is not finished: the same tokmill mix command continues it; "
         f"{_FOR_RUNS}"
     )
 

@@ -284,7 +284,7 @@ def written_plan(place: Place) -> tuple[dict[str, Any], str]:
     written = read_plan(place)
     is_of_run = written is not None and not is_of_import(written[0])
     if not is_of_run and (maker := maker_in(place)):
-        raise no_run(place.where, maker, is_finished=MANIFEST in place.entries())
+        raise no_run(place, maker)
     if written is None:
         raise UsageError(
             f"{place.where}/{PLAN}: no such plan: write it first, on one machine (tokmill plan … "
