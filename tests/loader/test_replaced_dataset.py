@@ -189,6 +189,22 @@ def test_the_same_tokens_go_on_and_resume(make, out, change, monkeypatch) -> Non
     assert len(pickle.loads(pickled)) == len(windows(out, 4, shift=True))
 
 
+def test_a_run_of_other_records_in_its_place_ends_a_training(make, out, monkeypatch) -> None:
+    monkeypatch.setattr(module, "LOOK_S", 0)
+    make(out)
+    loader = Loader(windows(out, 4, shift=True), 1, seed=1)
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    source = out.with_name("in.jsonl")
+    source.write_bytes(source.read_bytes().replace(b"hello", b"hallo"))
+    make(out, overwrite=True)
+    with pytest.raises(VerifyError, match="was replaced after it was opened: open it again"):
+        next(batches)
+    with pytest.raises(StateError, match="sources, weights or shuffle changed"):
+        Loader(windows(out, 4, shift=True), 1, seed=1).load_state_dict(state)
+
+
 def test_a_training_goes_on_while_a_lost_file_is_made_again(make, out, monkeypatch) -> None:
     monkeypatch.setattr(module, "LOOK_S", 0)
     make(out)
