@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from tokmill.cli.main import cli
 from tokmill.cli.trainers import IMPORTERS
 from tokmill.errors import TokmillError
-from tokmill.trainers import import_dataset
+from tokmill.sources import token_files
 
 
 @pytest.fixture
@@ -111,18 +111,20 @@ def test_the_dataset_is_one_for_the_other_commands(run, tmp_path):
 
 
 def test_an_imported_dataset_is_replaced_when_asked(run):
-    assert run().exit_code == run("--overwrite").exit_code == 0
-    assert "--overwrite replaces it" in str(run().exception)
+    assert run().exit_code == run().exit_code == run("--overwrite").exit_code == 0
+    assert "run with --overwrite" in str(run("--add-eos").exception)
 
 
 def test_no_file_of_the_source_is_changed_by_an_error(run, tmp_path):
-    (tmp_path / "train.bin").write_bytes(b"\xff\xff\0\0")
+    wrong = b"\xff\xff\0\0"
+    (tmp_path / "train.bin").write_bytes(wrong)
     assert isinstance(run().exception, TokmillError)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["train.bin"]
+    assert (tmp_path / "train.bin").read_bytes() == wrong
+    assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 def test_the_names_are_those_that_can_be_imported():
-    assert tuple(import_dataset.IMPORTERS) == IMPORTERS
+    assert tuple(token_files.IMPORTERS) == IMPORTERS
 
 
 def test_a_terminal_gets_a_bar_and_a_program_none(run, monkeypatch):
@@ -141,6 +143,6 @@ def test_a_terminal_gets_a_bar_and_a_program_none(run, monkeypatch):
 
     monkeypatch.setattr("tokmill.api.progress.make_bar", Drawn)
     assert run().exit_code == 0
-    assert drawn == [12, 12, -1]
+    assert drawn == [12, 12, 12, -1]
     assert run("--overwrite", "--json").exit_code == 0
-    assert len(drawn) == 3
+    assert len(drawn) == 4

@@ -40,25 +40,20 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 FOR_RUNS = "status, run-part and finish are for runs"
 HELD = "name another output, or --overwrite replaces it"
-VERIFY = {name: f"; tokmill verify {name} checks it" for name in ("mix", "import", "no-plan")}
+VERIFY = {name: f"; tokmill verify {name} checks it" for name in ("mix", "no-plan")}
 ASKED = {
     "mix": f"mix: holds a mix that is finished: {FOR_RUNS}{VERIFY['mix']}",
-    "import": f"import: holds an import that is finished: {FOR_RUNS}{VERIFY['import']}",
     "export": f"export: holds an export: {FOR_RUNS}: name the output of one",
     "stopped": "stopped: holds a mix that is not finished: the same tokmill mix command continues "
     f"it; {FOR_RUNS}",
-    "cut-import": "cut-import: an import without its manifest.json: import it again with "
-    f"--overwrite; {FOR_RUNS}",
     "no-plan": "no-plan: holds a run that is finished, but no plan.json: "
     f"{FOR_RUNS}{VERIFY['no-plan']}",
 }
 BEGUN = {
     "mix": f"mix: holds a mix: {HELD}",
-    "import": f"import: holds an import: {HELD}",
     "export": f"export: holds an export: {HELD}",
     "stopped": f"stopped: holds a mix that is not finished: {HELD}; the same tokmill mix command "
     "continues it",
-    "cut-import": f"cut-import: holds an import: {HELD}",
     "no-plan": f"no-plan: holds a dataset, but no plan of a run: {HELD}",
 }
 MIXED = {
@@ -79,8 +74,21 @@ def test_a_command_for_runs_says_what_stands_there(tokmill: Callable, command, o
     share = ("--index", "0", "--of", "2") if command == "run-part" else ()
     outcome = tokmill(command, output, *share)
     assert (outcome.code, last_line(outcome)) == (2, ASKED[output])
-    if output in ("mix", "import"):
+    if output == "mix":
         assert tokmill("verify", output).code == 0
+
+
+@pytest.mark.parametrize("command", ["status", "finish"])
+def test_an_import_is_a_run(tokmill: Callable, command: str) -> None:
+    assert tokmill(command, "import").code == 0
+    assert tokmill(command, "cut-import").code == 0
+
+
+@pytest.mark.parametrize("output", ["import", "cut-import"])
+def test_a_run_does_not_continue_an_import(tokmill: Callable, output: str) -> None:
+    outcome = tokmill(*RUNS["sft"], *TOKENIZER, "-o", output)
+    assert outcome.code == 6
+    assert "it was made by tokmill import, this is tokmill sft" in last_line(outcome)
 
 
 def test_a_mix_that_is_being_made_is_to_be_waited_for(tokmill: Callable) -> None:
@@ -154,8 +162,8 @@ def test_overwrite_replaces_whatever_tokmill_has_made(
 READ = {
     "stopped": "stopped: its mix is not finished (no manifest.json): make the same call again to "
     "continue it",
-    "cut-import": "cut-import: an import without its manifest.json: import it again with "
-    "overwrite=True",
+    "cut-import": "cut-import: its import is not finished (no manifest.json): make the same call "
+    "again to continue it",
     "export": "export: an export, not a dataset: name the dataset that was exported",
 }
 

@@ -447,13 +447,14 @@ def import_dataset(
     eos_token: str = "",
     add_eos: bool = False,
     dtype: Literal["", "uint16", "uint32"] = "",
+    workers: int = 0,
     overwrite: bool = False,
     progress: bool | ProgressCall | None = None,
 ) -> Dataset:
     """Read the tokens of another trainer into a dataset, and return it.
 
-    The sources are copied, not changed; the dataset appears whole or not at all. Notes on what was
-    lost or changed go to the logger `tokmill` as warnings.
+    The sources are copied, not changed. The same call continues one that was stopped: each file
+    is a part. Notes on what was lost or changed go to the logger `tokmill` as warnings.
 
     Args:
         sources: files, prefixes of Megatron, or directories: one, or a sequence whose order is the
@@ -465,6 +466,7 @@ def import_dataset(
         eos_token: the token that ends a document, if the tokenizer's files do not tell.
         add_eos: add eos to documents that do not end with it; else they are an error.
         dtype: of the ids of nanoGPT, by default uint16; the others record theirs.
+        workers: worker processes; 0: by cores and input.
         overwrite: replace the dataset or export at `output`.
         progress: see `pretrain`; bytes are those of tokens.
 
@@ -478,23 +480,30 @@ def import_dataset(
     Example:
         >>> tokmill.import_dataset("old", trainer="megatron", output="new", tokenizer="gpt2/")
     """
+    from tokmill.run.finish import run
+    from tokmill.run.imports import ImportSettings, import_notes
     from tokmill.settings.schema import TokenizerSettings
-    from tokmill.trainers.import_dataset import IMPORTERS, ImportSettings, import_tokens
+    from tokmill.sources.token_files import IMPORTERS
 
     if trainer not in IMPORTERS:
         expected = f"expected one of {', '.join(IMPORTERS)}"
         raise UsageError(f"trainer: {expected}; found {trainer!r}")
-    target = checked_path(output, "output")
     named = TokenizerSettings(str(checked_path(tokenizer, "tokenizer")), eos_token)
     settings = ImportSettings(
-        _paths(sources, "sources"), trainer, target, named, _paths(val, "val"), add_eos, dtype,
-        overwrite,
-    )  # fmt: skip
+        _paths(sources, "sources"),
+        trainer,
+        place_of(output),
+        named,
+        _paths(val, "val"),
+        add_eos,
+        dtype,
+        workers,
+    )
     with _observer(progress) as observer:
-        notes = import_tokens(settings, observer)
-    for note in notes:
+        manifest = run(settings, observer, overwrite=overwrite)
+    for note in import_notes(settings, manifest):
         _LOG.warning(note)
-    return open_dataset(target)
+    return Dataset(Path(settings.output), manifest, split="", tokenizer="")
 
 
 def _run(

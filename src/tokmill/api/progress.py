@@ -316,8 +316,9 @@ def opening_notes(plan: Plan, n_done: int) -> Iterator[str]:
     if n_done:
         yield f"already there: {plural(n_done, 'part')}"
     eos = plan.spec.tokenizer.eos
+    rendering = "" if plan.spec.tokens else f"{_rendering(plan)}; "
     yield (
-        f"{_rendering(plan)}; tokenizer: {plan.spec.tokenizer.name}, "
+        f"{rendering}tokenizer: {plan.spec.tokenizer.name}, "
         f"eos {eos.content} = {eos.id}, {config.output.dtype}; "
         f"engine: {engine.name} ({engine.reason})"
     )

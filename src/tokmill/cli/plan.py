@@ -98,19 +98,22 @@ def command(
         plan_array(config, events, overwrite=overwrite)
     if not as_json:
         show()
-        show_rows(_next_steps(array_status(config.output.dir), config, predicted.documents_high))
+        packs = _packing(config, predicted.documents_high)
+        show_rows(array_steps(array_status(config.output.dir), packs))
 
 
-def _next_steps(status: ArrayStatus, config: Config, n_samples: int) -> list[tuple[str, str]]:
-    """Return what to do with the plan of an array; who packs, and with what memory."""
-    output, parts, packs = status.directory, status.parts, ""
-    code = allowing(status.code)
-    if config.sft is not None and config.sft.packing:
-        from tokmill.dataset.packing import MEMORY_BYTES_PER_SAMPLE
+def _packing(config: Config, n_samples: int) -> str:
+    """Return that the finish packs, and with what memory; '' if it does not."""
+    if config.sft is None or not config.sft.packing:
+        return ""
+    from tokmill.dataset.packing import MEMORY_BYTES_PER_SAMPLE
 
-        packs = (
-            f"; it packs all samples, with {size(MEMORY_BYTES_PER_SAMPLE * n_samples)} of memory"
-        )
+    return f"; it packs all samples, with {size(MEMORY_BYTES_PER_SAMPLE * n_samples)} of memory"
+
+
+def array_steps(status: ArrayStatus, packs: str = "") -> list[tuple[str, str]]:
+    """Return what to do with the plan of an array; `packs`: what the finish says of packing."""
+    output, parts, code = status.directory, status.parts, allowing(status.code)
     return [
         ("plan", f"{output}: {plural(parts, 'part')}, so up to {plural(parts, 'task')}"),
         ("tasks", f"tokmill run-part {output} --index I --of N{code}, for every I from 0 to N - 1"),

@@ -10,8 +10,9 @@ import click
 
 from tokmill.cli.completion import directories, files, named, trainers
 from tokmill.cli.options import PATH, directory_argument, setting_option, with_options
-from tokmill.cli.screen import observer, show, show_json, show_labelled, warn
-from tokmill.settings.names import settings_of
+from tokmill.cli.plan import array_steps
+from tokmill.cli.screen import observer, show, show_json, show_labelled, show_rows, warn
+from tokmill.settings.names import schema, settings_of
 from tokmill.tables import TRAINERS
 from tokmill.trainers.options import ExportOptions, export_options
 from tokmill.words import plural, size
@@ -152,15 +153,30 @@ def _show_export(written: Export) -> None:
     type=click.Choice(["uint16", "uint32"]),
     help="nanogpt: type of the ids; other files record it.  [default: uint16]",
 )
+@with_options(setting_option(schema()["run"]["workers"]))
+@click.option(
+    "--write-plan",
+    is_flag=True,
+    help="Write the plan alone: the tasks of an array then import the files.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace the dataset or export at OUT.")
 @click.option("--json", "as_json", is_flag=True, help="Print counts and notes as JSON.")
 def import_dataset(
-    output: Path, tokenizer: str, eos_token: str, dtype: str | None, as_json: bool, **options: Any
+    output: Path,
+    tokenizer: str,
+    eos_token: str,
+    dtype: str | None,
+    workers: int | None,
+    write_plan: bool,
+    overwrite: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Read the tokens of another trainer into a dataset.
 
     The dataset can be verified, inspected, reported, loaded and exported like any other. The
-    sources are copied, and not changed. SOURCE: files, prefixes of Megatron, or directories.
+    sources are copied, and not changed. SOURCE: files, prefixes of Megatron, or directories. The
+    same command continues an import that was stopped: each file is a part.
 
     \b
     Examples:
@@ -168,18 +184,27 @@ def import_dataset(
       tokmill import data/openwebtext --from nanogpt -t gpt2/ -o out
       tokmill import tokenized/ --from datatrove -t gpt2/ -o out
     """
-    from tokmill.dataset.reader import read_manifest
+    from tokmill.api.jobs import place_of
+    from tokmill.run.finish import run
+    from tokmill.run.imports import ImportSettings, import_notes
+    from tokmill.run.tasks import array_status, plan_array
     from tokmill.settings.schema import TokenizerSettings
-    from tokmill.trainers.import_dataset import ImportSettings, import_tokens
 
-    named = TokenizerSettings(tokenizer, eos_token)
-    settings = ImportSettings(output=output, tokenizer=named, dtype=dtype or "", **options)
+    named, place = TokenizerSettings(tokenizer, eos_token), place_of(output)
+    settings = ImportSettings(
+        output=place, tokenizer=named, dtype=dtype or "", workers=workers or 0, **options
+    )
     with observer(as_json=as_json) as events:
-        notes = import_tokens(settings, events)
-    manifest = read_manifest(output)
-    totals = manifest["totals"]
+        if write_plan:
+            plan_array(settings, events, overwrite=overwrite)
+        else:
+            manifest = run(settings, events, overwrite=overwrite)
+    if write_plan:
+        show_rows(array_steps(array_status(place)))
+        return
+    totals, notes = manifest["totals"], import_notes(settings, manifest)
     if as_json:
-        show_json({"output": str(output), "totals": totals, "notes": notes})
+        show_json({"output": place, "totals": totals, "notes": notes})
         return
     n_bytes = sum(file["bytes"] for file in manifest["files"])
     show(

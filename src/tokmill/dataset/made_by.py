@@ -1,7 +1,8 @@
 """What made the dataset that stands in a place: a run, a mix or an import; or that it is an export.
 
-A run has a plan and parts, so it can be looked at, continued, and shared out to tasks. A mix, an
-import and an export are one call each. Whoever needs a run asks here, and says what works instead.
+A run and an import have a plan and parts, so they can be looked at, continued, and shared out to
+tasks. A mix and an export are one call each. Whoever needs a plan asks here, and says what works
+instead.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 RUN, MIX, IMPORT, EXPORT = "a run", "a mix", "an import", "an export"
 
-IMPORT_ENGINE = "import"
+_IMPORT_ENGINE = "import"
 """Name of the engine in plan and manifest of an imported dataset."""
 
 MANIFEST_BEGINNING = b'{\n"config":'
@@ -55,7 +56,7 @@ def made_by(entries: Mapping[str, int | None], read: Callable[[str], bytes]) -> 
     if not is_finished and not is_planned:
         return ""
     engine = _value(manifest if is_finished else plan, "engine")
-    is_imported = isinstance(engine, dict) and engine.get("name") == IMPORT_ENGINE
+    is_imported = isinstance(engine, dict) and engine.get("name") == _IMPORT_ENGINE
     return IMPORT if is_imported else RUN
 
 
@@ -81,11 +82,7 @@ def unfinished(where: str, maker: str) -> StateError | UsageError:
     """Return the error of a reader for what has no manifest; `maker`: see `made_by`."""
     if maker == EXPORT:
         return UsageError(f"{where}: an export, not a dataset: name the dataset that was exported")
-    if maker == IMPORT:
-        return StateError(
-            f"{where}: an import without its {MANIFEST}: import it again with --overwrite"
-        )
-    of_whom = "mix" if maker == MIX else "run"
+    of_whom = maker.split()[-1]
     return StateError(
         f"{where}: its {of_whom} is not finished (no {MANIFEST}): run the same command again to "
         "continue it"
@@ -103,8 +100,6 @@ def no_run(place: Place, maker: str) -> UsageError:
             f"{where}: holds {maker} that is finished{lacks}: {_FOR_RUNS}; "
             f"tokmill verify {quote(where)} checks it"
         )
-    if maker == IMPORT:
-        return UsageError(f"{unfinished(where, maker)}; {_FOR_RUNS}")
     if place.mapped is not None and is_locked(place.mapped):
         return UsageError(f"{where}: a mix is writing here: wait for its end; {_FOR_RUNS}")
     return UsageError(

@@ -66,6 +66,8 @@ class OwnedNames:
         return part is None or self.n_parts is None or int(part) < self.n_parts
 
 
+_TOKEN_RULES = {"trainer": TEXT, "adds_eos": FLAG, "dtype": TEXT, "val": [TEXT]}
+
 _SHAPE = {
     "format_version": COUNT,
     "tokmill_version": TEXT,
@@ -81,6 +83,7 @@ _SHAPE = {
     "readings?": [READING],
     "template_sha256?": TEXT,
     "template_tokens?": {ANY: TEXT},
+    "tokens?": _TOKEN_RULES,
     "tokenizer": {**FILE, "name": {KEPT_TOKENIZER}},
     "task?": {
         "config": {ANY: {}},
@@ -88,6 +91,7 @@ _SHAPE = {
         "readings": [
             {"source": TEXT, "files": TEXT, "settings": {}, "is_named": FLAG, "labels": [TEXT]}
         ],
+        "tokens?": _TOKEN_RULES,
     },
 }
 """Of all but the rows of files and parts, which may be millions. `tokenizer`: its file."""

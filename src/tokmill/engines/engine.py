@@ -59,6 +59,10 @@ class EngineRow:
     takes_models: bool = False
 
 
+IMPORT = "import"
+"""Stands in plan and manifest in place of an engine where tokens were imported."""
+
+
 def engine_row(name: str) -> tuple[EngineRow, Extension | None]:
     """Return the row of an engine, and its identity if it is another package's.
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import xxhash
 
 from tokmill.dataset.counts import CHECKED, CHECKED_BYTES, ROUTED, SKIPPED
-from tokmill.engines.engine import FAST_ENGINES, REFERENCE
+from tokmill.engines.engine import FAST_ENGINES, IMPORT, REFERENCE
 from tokmill.offsets import byte_offsets
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def spot_share(engine: str) -> float:
     Fixed, not measured in each run: the number of checks is written into the dataset, which must
     not depend on the speed of the machine.
     """
-    if engine == REFERENCE:
+    if engine in (REFERENCE, IMPORT):
         return 0.0
     return _SHARE_OF_FAST if engine in FAST_ENGINES else _SHARE
 

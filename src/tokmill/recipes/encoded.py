@@ -39,7 +39,8 @@ class EncodedBlock:
     `tokens`: (n_tokens,) of the shard's dtype, with bos and eos. `offsets`: (n + 1,) int64.
     `rows`, `text_bytes`, `is_val`: (n,): row of the record, bytes of the document, whether it is
     validation. `rows` does not decrease; a record with several samples has its row as many times.
-    `places`: (n, 2) int64, the line and the byte of the record in its slice. `drops`: rows by
+    `places`: (n, 2) int64, the line and the byte of the record in its slice; (0, 2) if the
+    slice has no records, but tokens. `drops`: rows by
     reason, not decreasing. `lost`: by reason (k, 2) int64, row and tokens of what a length rule
     dropped or cut off. `rejects`: in order of place; a rejected record has no documents and no
     drops. `stage_s`: seconds by stage; of blocks processed at once, the first has those of all.
@@ -85,6 +86,11 @@ class EncodedBlock:
     def n_documents(self) -> int:
         """Return the number of documents."""
         return len(self.rows)
+
+    @property
+    def has_places(self) -> bool:
+        """Return whether it is known where the records of the documents stand."""
+        return len(self.places) == len(self.rows)
 
     @property
     def n_records(self) -> int:

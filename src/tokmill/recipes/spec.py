@@ -25,8 +25,13 @@ if TYPE_CHECKING:
     from tokmill.settings.schema import InputSettings, RenderSettings
     from tokmill.settings.sft import SftSettings
     from tokmill.sources.files import Slice
+    from tokmill.sources.token_files import TokenRules
     from tokmill.timing import StageSeconds
     from tokmill.tokenizer.tokenizer import Tokenizer
+
+
+TOKENS = "tokens"
+"""The key of a plan, of its task too, that holds how the files of an import are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,7 @@ class RunSpec:
     `memory_bytes`: the memory that one worker may take; 0 if not known. `extensions`: everything
     that the run uses and that did not come with tokmill. `engines`: those that this process has
     loaded. `plan_stamp`: what changes when the `plan.json` of this run is replaced.
+    `tokens`: of an import, how its files are read.
     """
 
     config: Config
@@ -79,6 +85,7 @@ class RunSpec:
     engines: EngineStore = field(default_factory=EngineStore, compare=False, repr=False)
     plan_stamp: str = ""
     readings: tuple[ReadingSettings, ...] = ()
+    tokens: TokenRules | None = None
 
     def for_part(self, part: Part) -> RunSpec:
         """Return the run with the settings with which the files of a part are read."""
@@ -97,6 +104,16 @@ class RunSpec:
         """Return the recipe of the run: `pretrain` or `sft`."""
         return "pretrain" if self.config.sft is None else "sft"
 
+    @property
+    def command(self) -> str:
+        """Return the command of the run: `pretrain`, `sft` or `import`."""
+        return self.kind if self.tokens is None else "import"
+
+    @property
+    def rules(self) -> dict[str, list[int]]:
+        """Return the numbers of the rules of its text; an import reads none."""
+        return rules_of_kind(self.kind) if self.tokens is None else {}
+
     def identity(self) -> dict[str, Any]:
         """Return all that decides the output bytes, besides the inputs."""
         chat: dict[str, Any] = {}
@@ -114,8 +131,9 @@ class RunSpec:
             **chat,
             **({"readings": readings} if readings else {}),
             **({"extensions": extensions} if extensions else {}),
+            **({} if self.tokens is None else {TOKENS: self.tokens.as_json()}),
             "format_version": FORMAT_VERSION,
-            "rules": rules_of_kind(self.kind),
+            "rules": self.rules,
             "settings": output_settings(self.config),
             "tokenizer_identity": self.tokenizer.identity,
             "eos_id": self.tokenizer.eos.id,

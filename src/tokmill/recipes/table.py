@@ -1,4 +1,4 @@
-"""The recipes: one for pretraining, one for SFT."""
+"""The recipes: for pretraining, for SFT, for imports."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from tokmill.recipes.pretrain import PretrainRecipe
 if TYPE_CHECKING:
     from tokmill.recipes.sft import SftRecipe
     from tokmill.recipes.spec import Part, RunSpec
+    from tokmill.recipes.tokens import TokenRecipe
 
-    Recipe = PretrainRecipe | SftRecipe
+    Recipe = PretrainRecipe | SftRecipe | TokenRecipe
 
 
 def make_recipe(spec: RunSpec) -> Recipe:
@@ -23,6 +24,10 @@ def make_recipe(spec: RunSpec) -> Recipe:
         TokmillError: the renderer, the template or the engine does not fit the tokenizer.
     """
     check_extensions(spec.extensions)
+    if spec.tokens is not None:
+        from tokmill.recipes.tokens import TokenRecipe
+
+        return TokenRecipe(spec)
     if spec.config.sft is None:
         return PretrainRecipe(spec)
     from tokmill.recipes.sft import SftRecipe

@@ -4,6 +4,7 @@ The modules in the order of a run:
 
 1. `prepare`: find the inputs, load the tokenizer, cut the input into parts; choose the engine, how
    many processes and threads. It uses `readings` (how each group of files is read) and `sample`.
+   `imports` does the same for an import, whose files hold tokens.
 2. `forecast`: encode a small sample of the input; predict tokens, disk, time and memory from it.
 3. `plan`: the plan as a value and as `plan.json`; whether two plans are the same run.
 4. `begin`: hold the place, and write the plan of a new run into it, or continue the one that is

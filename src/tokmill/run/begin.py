@@ -20,15 +20,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tokmill.dataset.checksum import FileEntry
 from tokmill.dataset.contents import contents_of, owned_names, remove_contents
 from tokmill.dataset.layout import KEPT_TOKENIZER, LOCK_NAME, MANIFEST, PLAN
-from tokmill.dataset.made_by import IMPORT_ENGINE, maker_in, no_run
+from tokmill.dataset.made_by import maker_in, no_run
 from tokmill.engines.choice import EngineChoice
-from tokmill.engines.engine import REFERENCE, engine_row, engine_threads, engine_version
+from tokmill.engines.engine import IMPORT, REFERENCE, engine_row, engine_threads, engine_version
 from tokmill.errors import StateError, StorageError, UsageError
 from tokmill.place import open_place
 from tokmill.recipes.spec import reference_loader
+from tokmill.run.imports import ImportSettings, PreparedImport, prepare_import
 from tokmill.run.output import holds_only_plan, refuse_foreign, refuse_other_makers
 from tokmill.run.plan import (
     Plan,
+    check_command,
     check_plan,
     check_rules,
     check_same,
@@ -126,15 +128,22 @@ def output_place(output: str) -> Place:
 
 
 @contextmanager
-def begun(config: Config, observer: Observer, *, overwrite: bool) -> Iterator[Begun]:
+def begun(
+    config: Config | ImportSettings, observer: Observer, *, overwrite: bool
+) -> Iterator[Begun]:
     """Prepare a run, hold its place, and yield its plan, which then stands in the place.
 
     Raises:
         TokmillError: nothing was changed in the place.
     """
     start = used_seconds()
-    with closing(output_place(config.output.dir)) as place:
-        prepared = prepare(config, hub_commits(config, place, overwrite=overwrite))
+    output = config.output if isinstance(config, ImportSettings) else config.output.dir
+    with closing(output_place(output)) as place:
+        prepared: Prepared | PreparedImport
+        if isinstance(config, ImportSettings):
+            prepared = prepare_import(config)
+        else:
+            prepared = prepare(config, hub_commits(config, place, overwrite=overwrite))
         for warning in prepared.discovery.warnings:
             observer.warned(warning)
         for warning in prepared.discovery.unmatched:
@@ -152,7 +161,7 @@ def begun(config: Config, observer: Observer, *, overwrite: bool) -> Iterator[Be
             yield Begun(place, plan, prepared.workers, start)
 
 
-def check_inputs_stay(prepared: Prepared, place: Place) -> None:
+def check_inputs_stay(prepared: Prepared | PreparedImport, place: Place) -> None:
     """Check that no input, and no tokenizer, stands in the place whose contents are replaced.
 
     Raises:
@@ -179,21 +188,30 @@ def input_line(parts: Sequence[Part]) -> str:
     return f"input: {files}, {amount}, in {plural(len(parts), 'part')}"
 
 
-def _plan(place: Place, prepared: Prepared, observer: Observer, *, overwrite: bool) -> Plan:
+def _plan(
+    place: Place, prepared: Prepared | PreparedImport, observer: Observer, *, overwrite: bool
+) -> Plan:
     """Return the plan of the run that a held place holds, or write that of a new one."""
     entries = place.entries()
     if place.mapped is not None and (overwrite or MANIFEST not in entries):
         check_file_system(place.mapped)
-        check_space(prepared, place.mapped, observer.warned)
+        if isinstance(prepared, PreparedImport):
+            prepared.check_space(place.mapped)
+        else:
+            check_space(prepared, place.mapped, observer.warned)
     earlier = None if overwrite or holds_only_plan(entries) else read_plan(place)
     if overwrite:
         contents_of(place).check_replaceable()
-    elif earlier is None or is_of_import(earlier[0]):
+    elif earlier is None:
         refuse_other_makers(place, entries)
         refuse_foreign(place, entries, owned_names(place, entries))
     if earlier is None:
-        engine = choose_run_engine(prepared, observer.noted)
+        if isinstance(prepared, PreparedImport):
+            engine = prepared.engine()
+        else:
+            engine = choose_run_engine(prepared, observer.noted)
     else:
+        check_command(earlier[0], prepared.command, place.where)
         engine = _planned_engine(earlier[0], prepared, place)
     spec = prepared.spec(engine)
     if earlier is None:
@@ -231,7 +249,9 @@ def hub_commits(config: Config, place: Place, *, overwrite: bool) -> dict[str, s
     return {path: stamp for path, kind, _, _, _, stamp, *_ in rows if kind == "hub"}
 
 
-def _planned_engine(written: Mapping[str, Any], prepared: Prepared, place: Place) -> EngineChoice:
+def _planned_engine(
+    written: Mapping[str, Any], prepared: Prepared | PreparedImport, place: Place
+) -> EngineChoice:
     """Return the engine of a plan that this command may continue with."""
     if any(file.path == "-" for file in prepared.discovery.files):
         raise StateError(
@@ -271,7 +291,7 @@ def read_planned(place: Place, run: RunSettings | None = None) -> Plan:
             f"{machine} is {__version__}: install that version on every machine"
         )
     plan = plan_of_json(written, stamp, place, run or RunSettings())
-    check_rules(written, plan.spec.kind, place.where)
+    check_rules(written, plan.spec.command, place.where)
     try:
         check_installed(written, plan.spec.engine, plan.spec.tokenizer)
     except (StateError, LookupError, TypeError, AttributeError) as error:
@@ -282,8 +302,7 @@ def read_planned(place: Place, run: RunSettings | None = None) -> Plan:
 def written_plan(place: Place) -> tuple[dict[str, Any], str]:
     """Return what `read_plan` does; raises `UsageError` without the plan of a run."""
     written = read_plan(place)
-    is_of_run = written is not None and not is_of_import(written[0])
-    if not is_of_run and (maker := maker_in(place)):
+    if written is None and (maker := maker_in(place)):
         raise no_run(place, maker)
     if written is None:
         raise UsageError(
@@ -294,11 +313,6 @@ def written_plan(place: Place) -> tuple[dict[str, Any], str]:
     return written
 
 
-def is_of_import(written: Mapping[str, Any]) -> bool:
-    """Return whether a plan is that of an import, which has no task to work on."""
-    return bool(written["engine"]["name"] == IMPORT_ENGINE)
-
-
 def check_installed(written: Mapping[str, Any], engine: EngineChoice, tokenizer: Tokenizer) -> None:
     """Check that the planned versions of engine, reference and parser are installed.
 
@@ -307,8 +321,10 @@ def check_installed(written: Mapping[str, Any], engine: EngineChoice, tokenizer:
     Raises:
         StateError: another version is installed here.
     """
+    if engine.name == IMPORT:
+        return  # nothing is parsed or encoded
     parser = parser_entry()
-    planned_parser = written.get("parser", parser)  # an import parses nothing: it names none
+    planned_parser = written.get("parser", parser)
     try:
         is_own = engine_row(engine.name)[1] is None
     except UsageError as error:

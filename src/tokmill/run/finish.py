@@ -18,13 +18,13 @@ from tokmill.dataset.finish import Statement, plan_entry, write_manifest
 from tokmill.dataset.layout import MANIFEST, PARTS, REJECTS, part_name
 from tokmill.dataset.part_record import Sums
 from tokmill.dataset.plan_file import OwnedNames
-from tokmill.dataset.rules import rules_of_kind
-from tokmill.errors import StateError, StorageError, UsageError
+from tokmill.errors import RecordError, StateError, StorageError, UsageError
 from tokmill.interrupts import STDIN_STOPPED
 from tokmill.masks.truncation import CUT_SAMPLES
 from tokmill.recipes.left_out import check_read_fields
 from tokmill.recipes.spec import Increments, reference_loader
 from tokmill.recipes.table import Recipes
+from tokmill.recipes.tokens import IMPORTED_MASK
 from tokmill.render.function import is_local
 from tokmill.run.begin import begun, used_seconds
 from tokmill.run.output import complete_manifest, records_of_parts, refuse_foreign, remove_notes
@@ -37,6 +37,7 @@ from tokmill.run.stopped_rejects import (
 )
 from tokmill.run.unmatched import unmatched
 from tokmill.settings.names import plain
+from tokmill.settings.schema import Config
 from tokmill.timing import LIBRARIES, StageSeconds
 from tokmill.tokenizer.kept import keep_tokenizer, packed_tokenizer
 from tokmill.tokenizer.tokenizer import PROBE_TEXT, tokenizer_entry
@@ -50,8 +51,8 @@ if TYPE_CHECKING:
     from tokmill.dataset.place import Place
     from tokmill.recipes.spec import Part
     from tokmill.run.begin import Begun, Observer
+    from tokmill.run.imports import ImportSettings
     from tokmill.run.plan import Plan
-    from tokmill.settings.schema import Config
 
 _TIMES = 2
 """How often parts are made: again, if a file of one was removed while the run went on."""
@@ -63,14 +64,16 @@ _MOST_NAMED = 10
 """Parts that are named in a message."""
 
 
-def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[str, Any]:
+def run(
+    config: Config | ImportSettings, observer: Observer, *, overwrite: bool = False
+) -> dict[str, Any]:
     """Make a dataset, or continue one, and return its manifest.
 
     Raises:
         TokmillError: see `errors`; parts that are done stay.
         KeyboardInterrupt: says what is kept.
     """
-    if config.run.is_on_ray:
+    if isinstance(config, Config) and config.run.is_on_ray:
         _check_for_ray(config)
     with begun(config, observer, overwrite=overwrite) as begun_run:
         return finished_run(begun_run, observer)
@@ -282,16 +285,19 @@ def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:
     place, plan = run.place, run.plan
     spec, config = plan.spec, plan.spec.config
     sources = list(sums.sources.values())
-    names = [file["name"] for file in sums.files]
-    rejects = [name for name in names if name.startswith(f"{REJECTS}/")][:_MOST_REJECTS]
-    place.fetch(rejects)
-    check_outcome(config.limits, sums.totals, sources, list(map(place.local.joinpath, rejects)))
-    used = check_read_fields(spec, plan.parts, sources)
+    used: Sequence[frozenset[str]] = [frozenset()]
+    if spec.tokens is None:
+        _check_records(run, sums)
+        used = check_read_fields(spec, plan.parts, sources)
+    elif not sums.totals.documents:
+        raise RecordError(f"{sources[0]['path']}: no document to import")
     readings = _readings(plan, used, sources)
     reference = reference_loader(spec, spec.tokenizer)()
     probe = reference.encode(pa.array([PROBE_TEXT], pa.large_string()))
     mask = {}
-    if config.sft is not None:
+    if config.sft is not None and spec.tokens is not None:
+        mask = {"mask": IMPORTED_MASK}
+    elif config.sft is not None:
         from tokmill.recipes.sft_setup import describe_mask
 
         cut = sums.totals.counters[CUT_SAMPLES]
@@ -309,7 +315,7 @@ def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:
     }
     statement = Statement(
         kind=spec.kind,
-        rules=rules_of_kind(spec.kind),
+        rules=spec.rules,
         config=plain(replace(config, output=output)),
         tokenizer=tokenizer_entry(spec.tokenizer, probe.ids.tolist()),
         engine=spec.engine.as_json(),
@@ -326,6 +332,16 @@ def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:
         own=own,
     )
     return write_manifest(place, statement, run.check)
+
+
+def _check_records(run: Begun, sums: Sums) -> None:
+    """Check what became of the records of a run; raises what `check_outcome` raises."""
+    place, names = run.place, [file["name"] for file in sums.files]
+    rejects = [name for name in names if name.startswith(f"{REJECTS}/")][:_MOST_REJECTS]
+    place.fetch(rejects)
+    paths = list(map(place.local.joinpath, rejects))
+    limits = run.plan.spec.config.limits
+    check_outcome(limits, sums.totals, list(sums.sources.values()), paths)
 
 
 def _readings(

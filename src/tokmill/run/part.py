@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -31,6 +31,7 @@ from tokmill.interrupts import DelayedInterrupts
 from tokmill.recipes.left_out import is_weighed_slice
 from tokmill.recipes.memory_bounds import BLOCK_COPIES, FINISHED_COPIES, blocks_bytes
 from tokmill.recipes.spec import Increments
+from tokmill.recipes.tokens import TokenRecipe
 from tokmill.run.plan import check_plan
 from tokmill.sources.formats import open_slice
 from tokmill.sources.slices import check_unchanged
@@ -46,11 +47,16 @@ if TYPE_CHECKING:
     from tokmill.recipes.encoded import EncodedBlock
     from tokmill.recipes.spec import Part, RunSpec
     from tokmill.recipes.table import Recipe
+    from tokmill.recipes.tokens import TokenBlock, TokenReader
     from tokmill.settings.schema import Config
-    from tokmill.sources.formats import Block, SliceReader
+    from tokmill.sources.formats import Block as TextBlock
+    from tokmill.sources.formats import SliceReader
+    from tokmill.sources.slices import Slice
     from tokmill.values import RecordPlace, UnreadKeys
 
-    _Work = tuple[tuple[int, SliceReader], Block | None]
+    Block = TextBlock | TokenBlock
+    Reader = SliceReader | TokenReader
+    _Work = tuple[tuple[int, Reader], Block | None]
 
 
 _LOOK_S = 0.2  # an interrupt waits at most so long for a block that is being encoded
@@ -133,14 +139,27 @@ def _works(spec: RunSpec, part: Part, recipe: Recipe, timer: StageTimer) -> Iter
     for i, piece in enumerate(part.slices):
         timer.skip()
         check_unchanged(piece.file)
-        options = (spec.config.input, recipe.schema, spec.config.run.block_bytes)
-        with open_slice(piece, *options, samples_head=is_weighed_slice(i)) as reader:
-            for block in recipe.blocks_of(piece, reader.blocks()):
+        with _opened(spec, recipe, piece, is_weighed=is_weighed_slice(i)) as (reader, blocks):
+            for block in blocks:
                 timer.end("read")
                 yield (i, reader), block
                 timer.skip()
             timer.end("read")
             yield (i, reader), None
+
+
+@contextmanager
+def _opened(
+    spec: RunSpec, recipe: Recipe, piece: Slice, *, is_weighed: bool
+) -> Iterator[tuple[Reader, Iterator[Block]]]:
+    """Open a slice, and yield its reader and its blocks."""
+    if isinstance(recipe, TokenRecipe):
+        with recipe.open(piece) as tokens:
+            yield tokens, tokens.blocks()
+        return
+    settings, block_bytes = spec.config.input, spec.config.run.block_bytes
+    with open_slice(piece, settings, recipe.schema, block_bytes, samples_head=is_weighed) as reader:
+        yield reader, recipe.blocks_of(piece, reader.blocks())
 
 
 def _check_first_block(spec: RunSpec, path: str, encoded: EncodedBlock) -> None:
@@ -173,7 +192,7 @@ class _Bundle(Generic[Key]):
     encoded: Future[Sequence[EncodedBlock]] = field(init=False)
     is_done: bool = False
 
-    def encode(self, recipe: Recipe, blocks: Sequence[Block]) -> Sequence[EncodedBlock]:
+    def encode(self, recipe: Recipe, blocks: Sequence[Any]) -> Sequence[EncodedBlock]:
         """Encode the blocks, on a thread."""
         try:
             return recipe.process(blocks) if blocks else ()
@@ -318,7 +337,9 @@ class BlockWriter(PartWriter):
 
 def _documents_of(slice_index: int, block: EncodedBlock) -> EncodedDocuments:
     """Return the documents of a block of a slice, with their sidecars."""
-    of_documents: dict[str, Any] = {ORIGIN: origin_numbers(slice_index, block.places)}
+    of_documents: dict[str, Any] = {}
+    if block.has_places:
+        of_documents[ORIGIN] = origin_numbers(slice_index, block.places)
     if block.metadata is not None:
         of_documents[METADATA] = block.metadata
     return EncodedDocuments(
@@ -360,7 +381,7 @@ def count_block(counts: Counts, block: EncodedBlock) -> Increments:
     ):
         sums.update({name: n for name, n in of_block.items() if n})  # 0 depends on the block
     for name, n in progress.counters.items():
-        if n and name not in USUAL:
+        if n and name not in USUAL and block.has_places:
             counts.notice(name, block.places[block.counters[name] > 0, 0].tolist())
     if block.unread_keys is not None:
         _count_unread_keys(counts, block.unread_keys, block.rows)

@@ -19,14 +19,16 @@ from tokmill.dataset.layout import KEPT_TOKENIZER, PLAN, SHARD_BYTES, token_dtyp
 from tokmill.dataset.plan_file import PLAN_FORMAT, parse_plan, plan_fingerprint
 from tokmill.dataset.rules import differing_rule, rules_in, rules_of_kind
 from tokmill.engines.choice import EngineChoice
+from tokmill.engines.engine import IMPORT
 from tokmill.errors import StateError, TokmillError, UsageError
 from tokmill.extensions import DOTTED_PATH, Extension
-from tokmill.recipes.spec import Part, ReadingSettings, RunSpec
+from tokmill.recipes.spec import TOKENS, Part, ReadingSettings, RunSpec
 from tokmill.settings.load import build_config
 from tokmill.settings.names import find_setting, plain
 from tokmill.settings.schema import Config, RunSettings
 from tokmill.sources.files import Slice, SourceFile, cut
 from tokmill.sources.json_lines import parser_entry
+from tokmill.sources.token_files import TokenRules
 from tokmill.tokenizer.kept import packed_tokenizer, planned_tokenizer
 from tokmill.tokenizer.tokenizer import Tokenizer, tokenizer_differences
 from tokmill.version import __version__
@@ -60,6 +62,14 @@ _HEAD = {
 }
 """Keys of a plan besides its settings that decide bytes, and their names in messages."""
 
+_TOKEN_RULES = {
+    "trainer": "the program that wrote the tokens (--from)",
+    "adds_eos": "--add-eos",
+    "dtype": "--dtype",
+    "val": "the files of the val split (--val)",
+}
+"""Keys of the rules of an import, and their names in messages."""
+
 _EXTENSION = {"distribution": "distribution", "version": "version", "target": "target"}
 _EXTENSION["sha256"] = "source"
 
@@ -86,7 +96,7 @@ class Plan:
             "tokmill_version": __version__,
             "checksum": self.spec.config.output.checksum,
             "engine": self.spec.engine.as_json(),
-            "parser": parser_entry(),
+            **({"parser": parser_entry()} if self.spec.tokens is None else {}),
         }
 
     def files(self) -> Iterator[list[Any]]:
@@ -213,7 +223,7 @@ def plan_of_json(written: Mapping[str, Any], stamp: str, place: Place, run: RunS
     `stamp`: of the file. `run`: how this machine works.
 
     Raises:
-        StateError: it has no task, as the plan of an import, or is damaged.
+        StateError: it has no task, or is damaged.
     """
     where = f"{place.where}/{PLAN}"
     try:
@@ -229,6 +239,7 @@ def plan_of_json(written: Mapping[str, Any], stamp: str, place: Place, run: RunS
             extensions=tuple(Extension(**row) for row in written.get("extensions", ())),
             plan_stamp=stamp,
             readings=tuple(_reading(row, where) for row in task["readings"]),
+            tokens=TokenRules.from_json(task[TOKENS]) if TOKENS in task else None,
         )
         return Plan(spec, _parts(written["files"], written["parts"]), kept)
     except (
@@ -268,6 +279,7 @@ def _task_entry(spec: RunSpec) -> dict[str, Any]:
         "config": plain(config),
         "template": spec.template,
         "readings": [_reading_entry(reading) for reading in spec.readings],
+        **({} if spec.tokens is None else {TOKENS: spec.tokens.as_json()}),
     }
 
 
@@ -310,13 +322,11 @@ def check_same(written: Mapping[str, Any], plan: Plan, place: Place) -> None:
         StateError: they differ; names a rule that does, or the first three differences.
     """
     where = place.where
-    check_rules(written, plan.spec.kind, where)
+    check_command(written, plan.spec.command, where)
+    check_rules(written, plan.spec.command, where)
     before = dict(_fixed_values(written))
     after = dict(_fixed_values(json.loads(json.dumps(plan.head(), sort_keys=True))))
     changes = []
-    if ("sft" in written["settings"]) != (plan.spec.config.sft is not None):
-        made, wanted = ("pretrain", "sft") if plan.spec.config.sft else ("sft", "pretrain")
-        changes.append(f"it was made by tokmill {made}, this is tokmill {wanted}")
     if told := _changed_tokenizer(written, plan.spec.tokenizer, place):
         changes.append(told)
     changes += [
@@ -337,6 +347,24 @@ def check_same(written: Mapping[str, Any], plan: Plan, place: Place) -> None:
         )
 
 
+def command_of(written: Mapping[str, Any]) -> str:
+    """Return the command that made a plan: `pretrain`, `sft` or `import`."""
+    if written["engine"]["name"] == IMPORT:
+        return "import"
+    return "sft" if "sft" in written["settings"] else "pretrain"
+
+
+def check_command(written: Mapping[str, Any], wanted: str, where: str) -> None:
+    """Check that a plan was made by the command that is `wanted`; raises `StateError`."""
+    made = command_of(written)
+    if made != wanted:
+        raise StateError(
+            f"{where}: holds a run of other inputs or settings: it was made by tokmill {made}, "
+            f"this is tokmill {wanted}: choose another --output, or run with --overwrite to start "
+            "again"
+        )
+
+
 def _changed_tokenizer(written: Mapping[str, Any], tokenizer: Tokenizer, place: Place) -> str:
     """Return a line on how the tokenizer differs from that of a plan, or ''."""
     if written["tokenizer_identity"] == tokenizer.identity:
@@ -352,13 +380,13 @@ def _changed_tokenizer(written: Mapping[str, Any], tokenizer: Tokenizer, place: 
 def check_rules(written: Mapping[str, Any], kind: str, where: str) -> None:
     """Check that a plan was made under the rules of this tokmill.
 
-    `kind`: of the run of this command; another kind is another difference.
+    `kind`: the command of this run; a plan of another one is another difference. An import reads no
+    text, and has no rules.
 
     Raises:
         StateError: it was not: what is done already has other text than what would follow.
     """
-    kind_of_plan = "sft" if "sft" in written["settings"] else "pretrain"
-    if kind != kind_of_plan:
+    if kind == "import" or kind != command_of(written):
         return
     if differs := differing_rule(rules_in(written, kind), rules_of_kind(kind)):
         raise StateError(
@@ -374,6 +402,8 @@ def _fixed_values(head: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield f"{section}.{key}", value
     for key, words in _HEAD.items():
         yield words, head.get(key)
+    for key, value in head.get(TOKENS, {}).items():
+        yield _TOKEN_RULES[key], value
     yield "the number of ways in which files are read", len(head.get("readings", ())) or 1
     for reading in head.get("readings", ()):
         for key, value in {"source": reading["source"], **reading["settings"]}.items():

@@ -94,6 +94,11 @@ class Prepared:
     engines: EngineStore = field(default_factory=EngineStore, compare=False, repr=False)
     chats: ChatRenderer | None = field(default=None, compare=False, repr=False)
 
+    @property
+    def command(self) -> str:
+        """Return the command of the run: `pretrain` or `sft`."""
+        return "pretrain" if self.config.sft is None else "sft"
+
     def notes(self, *, with_fields: bool) -> list[str]:
         """Return notes for the user: eos, ignored files, large texts, readings, first documents.
 

@@ -29,7 +29,7 @@ from tokmill.run.output import records_of_parts, refuse_foreign
 from tokmill.run.plan import Plan, check_plan, code_named_by, plan_of_json
 from tokmill.run.prepare import workers_and_threads
 from tokmill.run.stopped_rejects import naming_rejects
-from tokmill.settings.schema import RunSettings
+from tokmill.settings.schema import Config, RunSettings
 from tokmill.storage import status_inside
 from tokmill.words import in_utc
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tokmill.dataset.part_record import PartRecord
     from tokmill.dataset.place import Place
     from tokmill.run.begin import Observer
-    from tokmill.settings.schema import Config
+    from tokmill.run.imports import ImportSettings
 
 _NOTE_KEYS = {"index": int, "of": int, "host": str, "since": str, "error": str}
 
@@ -88,7 +88,9 @@ class ArrayStatus:
         return tuple(sorted((*self.running, *self.failed, *self.missing)))
 
 
-def plan_array(config: Config, observer: Observer, *, overwrite: bool = False) -> Plan:
+def plan_array(
+    config: Config | ImportSettings, observer: Observer, *, overwrite: bool = False
+) -> Plan:
     """Write the plan of a run into its place, or find that it is there; return it.
 
     The plan of the same run with other limits, which decide no byte, is replaced: tasks that are
@@ -98,7 +100,7 @@ def plan_array(config: Config, observer: Observer, *, overwrite: bool = False) -
         UsageError: the input is standard input.
         TokmillError: see `finished_run`.
     """
-    if "-" in config.input.all_paths:
+    if isinstance(config, Config) and "-" in config.input.all_paths:
         raise UsageError("standard input: tasks on other machines cannot read it: give files")
     with begun(config, observer, overwrite=overwrite) as run:
         content = b"".join(run.plan.chunks())

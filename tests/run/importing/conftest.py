@@ -12,7 +12,7 @@ import pytest
 
 import tokmill
 from tokmill.api.dataset import Dataset
-from tokmill.trainers import import_sources
+from tokmill.sources import token_files
 
 EOS = 0
 """Of the tiny tokenizer, which has 291 ids."""
@@ -23,7 +23,7 @@ CODES = {"u1": 1, "i1": 2, "<i2": 3, "<i4": 4, "<i8": 5, "<f4": 7, "<u2": 8}
 @pytest.fixture(params=[1 << 20, 3])
 def block_tokens(request, monkeypatch) -> int:
     """Read so many tokens at once: all, or few, so that documents cross blocks."""
-    monkeypatch.setattr(import_sources, "BLOCK_TOKENS", request.param)
+    monkeypatch.setattr(token_files, "BLOCK_TOKENS", request.param)
     return request.param
 
 

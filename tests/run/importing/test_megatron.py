@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainers.importing.conftest import EOS, ids, write_megatron
+from tests.run.importing.conftest import EOS, ids, write_megatron
 from tokmill.api.dataset import Dataset
 from tokmill.errors import TokenizerError, UsageError, VerifyError
 
@@ -73,7 +73,7 @@ def test_a_document_without_eos_is_an_error_that_names_it(bring, tmp_path) -> No
     prefix = write_megatron(tmp_path / "a", [[5, EOS], [6, 7], [8, EOS]])
     with pytest.raises(VerifyError, match=r"a\.bin: document 1 does not end with eos 0"):
         bring(prefix, "megatron")
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 @pytest.mark.usefixtures("block_tokens")
@@ -91,12 +91,12 @@ def test_an_id_that_the_tokenizer_lacks_is_refused(bring, tmp_path, wrong: int, 
     prefix = write_megatron(tmp_path / "a", [[5, EOS], [6, wrong, EOS]], dtype=dtype)
     with pytest.raises(TokenizerError, match=rf"token 3 is {wrong}, and the tokenizer has ids"):
         bring(prefix, "megatron")
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith((".", "out"))] == []
+    assert list(tmp_path.glob("out/*.bin")) == list(tmp_path.glob("out/manifest.json")) == []
 
 
 @pytest.mark.usefixtures("block_tokens")
 def test_shards_end_with_documents_and_are_at_most_so_long(bring, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("tokmill.trainers.import_dataset.SHARD_BYTES", 2 * 5)
+    monkeypatch.setattr("tokmill.run.imports.SHARD_BYTES", 2 * 5)
     made = bring(write_megatron(tmp_path / "a", DOCUMENTS * 3), "megatron")
     assert ids(made) == DOCUMENTS * 3
     assert len(made.shards) >= 6
@@ -129,7 +129,7 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_reason(bring, tmp_path, 
     }[what]
     with pytest.raises((UsageError, VerifyError), match=message):
         bring(prefix, "megatron")
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 def test_a_prefix_that_is_not_there_is_named(bring, tmp_path) -> None:

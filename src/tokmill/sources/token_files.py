@@ -1,4 +1,4 @@
-"""Files of tokens to import, and their documents in batches of bounded size.
+"""Files of tokens that another program wrote, and their documents in batches of bounded size.
 
 Megatron's `PREFIX.bin` and `PREFIX.idx` (see `dataset/sidecars.py`) may be of any integer type,
 with any number of sequences; a document of several sequences becomes one document. A mask stands
@@ -16,18 +16,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.layout import DATASET_FILE
+from tokmill.dataset.checked import CheckedFiles
+from tokmill.dataset.contents import parse_export_record
+from tokmill.dataset.layout import DATASET_FILE, EXPORT_RECORD
 from tokmill.dataset.mapped import map_file
+from tokmill.dataset.reader import read_intact_manifest, surrounding_dataset
 from tokmill.dataset.sidecars import HEADER, MAGIC, MAX_LENGTH
-from tokmill.errors import UsageError, VerifyError
-from tokmill.opening import open_regular
-from tokmill.storage import read_errors
+from tokmill.errors import StorageError, UsageError, VerifyError
+from tokmill.opening import open_regular, read_named
+from tokmill.storage import read_errors, storage_errors
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
+
+    from tokmill.sources.slices import SourceFile
 
     Numbers = npt.NDArray[np.int64]
 
@@ -87,6 +92,38 @@ class TokenFile:
     def paths(self) -> list[Path]:
         """Return all files that are read."""
         return [path for path in (self.path, self.index, self.mask) if path is not None]
+
+    @property
+    def stamp(self) -> str:
+        """Return what changes whenever the index or the mask is written; '' without them.
+
+        Raises:
+            StorageError: one cannot be read.
+        """
+        stamps = []
+        for path in self.paths[1:]:
+            with storage_errors(path):
+                status = path.stat()
+            stamps.append(f"{path.suffix} {status.st_size} {status.st_mtime_ns}")
+        return ", ".join(stamps)
+
+    def checked(self) -> CheckedFiles:
+        """Return what is read, with the sums of the export or the dataset that it is in."""
+        path = self.path.resolve()
+        exports = (folder for folder in path.parents if (folder / EXPORT_RECORD).is_file())
+        directory = next(exports, surrounding_dataset(path))
+        if directory is None:
+            return CheckedFiles(None, {})
+        record = directory / EXPORT_RECORD
+        if record.is_file():
+            with storage_errors(record):
+                content = read_named(record)
+            listing = parse_export_record(content, str(record))
+        else:
+            listing = read_intact_manifest(directory)
+        listed = CheckedFiles.of(directory, listing).entries
+        found = {one: listed[one.resolve()] for one in self.paths if one.resolve() in listed}
+        return CheckedFiles(directory, found)
 
     def documents(self, starts: Numbers, lengths: Numbers, bounds: Numbers) -> Iterator[Batch]:
         """Yield documents that an index describes, about `BLOCK_TOKENS` at a time.
@@ -368,3 +405,53 @@ def _read_nanogpt(file: TokenFile, eos_id: int) -> Iterator[Batch]:
 MEGATRON = Importer("Megatron-LM", _find_megatron, _read_megatron)
 NANOGPT = Importer("nanoGPT", _find_nanogpt, _read_nanogpt)
 DATATROVE = Importer("datatrove", _find_datatrove, _read_datatrove)
+
+IMPORTERS: dict[str, Importer] = {"megatron": MEGATRON, "datatrove": DATATROVE, "nanogpt": NANOGPT}
+"""The programs whose files can be read, by the name in `tokmill import --from`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRules:
+    """How the files of an import are read.
+
+    Attributes:
+        trainer: the program that wrote them, a key of `IMPORTERS`.
+        adds_eos: whether eos is added to documents that do not end with it.
+        dtype: of ids, if the layout does not record it; ''.
+        val: the paths of the files that are of the val split.
+    """
+
+    trainer: str
+    adds_eos: bool = False
+    dtype: str = ""
+    val: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "trainer": self.trainer,
+            "adds_eos": self.adds_eos,
+            "dtype": self.dtype,
+            "val": list(self.val),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TokenRules:
+        """Return the rules of a value from `as_json`."""
+        return cls(data["trainer"], data["adds_eos"], data["dtype"], tuple(data["val"]))
+
+    def open(self, file: SourceFile) -> TokenFile:
+        """Return a file of the plan, with what stands beside it.
+
+        Raises:
+            TokmillError: it is damaged, or gone.
+            StorageError: its index or its mask is not the one of the plan.
+        """
+        split = "val" if file.path in self.val else "train"
+        (opened,) = IMPORTERS[self.trainer].find(Path(file.path), split, self.dtype)
+        if opened.stamp != file.stamp:
+            raise StorageError(
+                f"{file.path}: its index or its mask was changed since the run was planned: plan "
+                "the run again, into another output or with --overwrite"
+            )
+        return opened

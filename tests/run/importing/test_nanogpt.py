@@ -11,7 +11,7 @@ from tokenizers.models import WordLevel
 
 import tokmill
 from tests.fixtures.datasets import TOKENIZER
-from tests.trainers.importing.conftest import EOS, ids
+from tests.run.importing.conftest import EOS, ids
 from tokmill.api.dataset import Dataset
 from tokmill.errors import StateError, TokenizerError, UsageError, VerifyError
 
@@ -43,10 +43,10 @@ def test_where_shards_end_does_not_depend_on_the_size_of_blocks(
     bring, tmp_path, monkeypatch
 ) -> None:
     path = write(tmp_path / "train.bin", [*range(5, 12), EOS, 5, EOS, *range(5, 9), EOS] * 9)
-    monkeypatch.setattr("tokmill.trainers.import_dataset.SHARD_BYTES", 2 * 11)
+    monkeypatch.setattr("tokmill.run.imports.SHARD_BYTES", 2 * 11)
     found = []
     for block in (1, 4, 1000):
-        monkeypatch.setattr("tokmill.trainers.import_sources.BLOCK_TOKENS", block)
+        monkeypatch.setattr("tokmill.sources.token_files.BLOCK_TOKENS", block)
         made = bring(path, "nanogpt", output=f"out{block}")
         found.append([(shard.documents, shard.tokens) for shard in made.shards])
     assert found == [[(2, 10), (1, 5)] * 9] * 3
@@ -55,8 +55,8 @@ def test_where_shards_end_does_not_depend_on_the_size_of_blocks(
 def test_a_stream_without_eos_is_not_held_in_memory_without_end(
     bring, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr("tokmill.trainers.import_sources.BLOCK_TOKENS", 4)
-    monkeypatch.setattr("tokmill.trainers.import_sources.MAX_LENGTH", 10)
+    monkeypatch.setattr("tokmill.sources.token_files.BLOCK_TOKENS", 4)
+    monkeypatch.setattr("tokmill.sources.token_files.MAX_LENGTH", 10)
     with pytest.raises(VerifyError, match=r"a document of more than 10 tokens: .* eos_token"):
         bring(write(tmp_path / "train.bin", [5] * 100), "nanogpt")
 
@@ -116,4 +116,4 @@ def test_a_progress_function_that_raises_stops_the_import(bring, tmp_path) -> No
     write(tmp_path / "train.bin", [5, EOS])
     with pytest.raises(KeyboardInterrupt):
         bring(tmp_path / "train.bin", "nanogpt", progress=stop)
-    assert [path.name for path in tmp_path.iterdir()] == ["train.bin"]
+    assert list(tmp_path.glob("out/*.bin")) == list(tmp_path.glob("out/manifest.json")) == []

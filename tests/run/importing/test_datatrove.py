@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.trainers.importing.conftest import EOS, ids, write_datatrove
+from tests.run.importing.conftest import EOS, ids, write_datatrove
 from tokmill.api.dataset import Dataset
 from tokmill.errors import UsageError, VerifyError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainers.importing.conftest import EOS, ids, write_megatron
+from tests.run.importing.conftest import EOS, ids, write_megatron
 from tokmill.api.dataset import Dataset
 from tokmill.errors import UsageError, VerifyError
 
@@ -77,7 +77,7 @@ def test_tokens_with_and_without_masks_are_refused_together(bring, tmp_path) -> 
 def test_eos_cannot_be_added_to_samples_which_may_end_with_any_token(bring, tmp_path) -> None:
     with pytest.raises(UsageError, match="--add-eos: samples with masks may end with any token"):
         bring(write_masked(tmp_path / "in"), "megatron", add_eos=True)
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_mask_that_does_not_fit_is_refused(bring, tmp_path, data: bytes, messa
     Path(f"{prefix}.mask").write_bytes(data)
     with pytest.raises(VerifyError, match=message):
         bring(prefix, "megatron")
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 def test_packed_rows_of_a_dataset_are_not_read_a_second_time(bring, tmp_path) -> None:

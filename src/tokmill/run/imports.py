@@ -1,0 +1,242 @@
+"""Import tokens of another trainer: a run whose recipe is that of tokens.
+
+It is planned, made in parts, continued and finished like any run; each file of tokens is a part.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokmill.bill.measuring.machine import usable_cores, usable_memory
+from tokmill.dataset.layout import SHARD_BYTES, SPLITS
+from tokmill.dataset.reader import surrounding_dataset
+from tokmill.engines.choice import EngineChoice
+from tokmill.engines.engine import IMPORT
+from tokmill.errors import StateError, StorageError, UsageError
+from tokmill.place import open_place
+from tokmill.recipes.spec import Part, ReadingSettings, RunSpec
+from tokmill.recipes.tokens import ADDED_EOS, FORMAT, UNTRAINED_FIRST
+from tokmill.settings.schema import (
+    Config,
+    InputSettings,
+    OutputSettings,
+    RenderSettings,
+    RunSettings,
+    TokenizerSettings,
+)
+from tokmill.settings.sft import SftSettings
+from tokmill.sources.files import Discovery
+from tokmill.sources.slices import Slice, SourceFile
+from tokmill.sources.token_files import IMPORTERS, TokenRules
+from tokmill.storage import free_bytes, storage_errors
+from tokmill.tokenizer.tokenizer import load_tokenizer
+from tokmill.urls import store_url
+from tokmill.version import __version__
+from tokmill.words import plural, size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokmill.sources.token_files import TokenFile
+    from tokmill.tokenizer.tokenizer import Tokenizer
+
+_MOST_WORKERS = 256
+
+_LEAST_WORKER_BYTES = 1 << 30
+"""Bytes of tokens that pay for one worker more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportSettings:
+    """What is imported, and how.
+
+    Attributes:
+        sources: files, prefixes or directories of the train split.
+        trainer: a key of `IMPORTERS`.
+        output: the place of the dataset.
+        tokenizer: which made the tokens, with its eos.
+        val: files, prefixes or directories of the val split.
+        add_eos: add eos to documents that do not end with it; else they are an error.
+        dtype: `uint16` or `uint32` of a layout that does not record it; '' for its own.
+        workers: worker processes; 0: by cores and input.
+    """
+
+    sources: Sequence[Path]
+    trainer: str
+    output: str
+    tokenizer: TokenizerSettings
+    val: Sequence[Path] = ()
+    add_eos: bool = False
+    dtype: str = ""
+    workers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedImport:
+    """Files, tokenizer and parts of an import; see `prepare.Prepared`."""
+
+    config: Config
+    discovery: Discovery
+    tokenizer: Tokenizer
+    parts: tuple[Part, ...]
+    workers: int
+    tokens: TokenRules
+    output_bytes: int
+    threads: int
+
+    def notes(self, *, with_fields: bool) -> list[str]:
+        """Return notes for the user."""
+        return list(self.tokenizer.notes)
+
+    def spec(self, engine: EngineChoice) -> RunSpec:
+        """Return the run."""
+        files = plural(len(self.discovery.files), "file")
+        reading = ReadingSettings("", files, self.config.input, RenderSettings(), self.config.sft)
+        return RunSpec(
+            self.config,
+            self.tokenizer,
+            engine,
+            self.threads,
+            memory_bytes=usable_memory() // self.workers,
+            readings=(reading,),
+            tokens=self.tokens,
+        )
+
+    @property
+    def command(self) -> str:
+        """Return the command of the run."""
+        return "import"
+
+    def engine(self) -> EngineChoice:
+        """Return the engine that stands for none."""
+        title = IMPORTERS[self.tokens.trainer].title
+        return EngineChoice(IMPORT, __version__, f"tokens of {title}, not encoded by tokmill")
+
+    def check_space(self, directory: Path) -> None:
+        """Check that the dataset has room, where parts of it may stand; raises `StorageError`."""
+        held = open_place(str(directory)).entries().values()
+        room = sum(filter(None, held)) + free_bytes(directory)
+        if self.output_bytes > room:
+            raise StorageError(
+                f"{directory}: no room for the import: {size(self.output_bytes)} are needed, and "
+                f"there is room for {size(room)}: make room, or choose another --output"
+            )
+
+
+def prepare_import(settings: ImportSettings) -> PreparedImport:
+    """Find the files, load the tokenizer, make the parts; nothing is written.
+
+    Raises:
+        UsageError: the sources, the trainer or the tokenizer are not what they should be.
+        StateError: the output is inside a dataset.
+        TokmillError: a file is damaged.
+    """
+    if not 0 <= settings.workers <= _MOST_WORKERS:
+        raise UsageError(f"workers: expected 0 to {_MOST_WORKERS}, found {settings.workers}")
+    is_directory = not store_url(settings.output)
+    if is_directory and (outer := surrounding_dataset(Path(settings.output).resolve())):
+        raise StateError(f"{settings.output}: is inside the dataset {outer}: name another output")
+    files = _find(settings)
+    has_masks = files[0].mask is not None
+    tokenizer = load_tokenizer(settings.tokenizer, for_chat=has_masks)
+    dtype = np.dtype("<u4" if any(file.dtype.itemsize > 2 for file in files) else "<u2")
+    paths = tuple(str(path) for path in (*settings.sources, *settings.val))
+    output = OutputSettings(
+        dir=settings.output, dtype=dtype.name, shard_tokens=SHARD_BYTES // dtype.itemsize
+    )
+    config = Config(
+        InputSettings(paths=paths),
+        settings.tokenizer,
+        output=output,
+        run=RunSettings(workers=settings.workers),
+        sft=SftSettings() if has_masks else None,
+    )
+    slices = [Slice(_source_of(file), 0, -1, file.n_bytes) for file in files]
+    rules = TokenRules(
+        settings.trainer,
+        settings.add_eos,
+        settings.dtype,
+        tuple(str(file.path) for file in files if file.split == "val"),
+    )
+    parts = tuple(Part(number, (piece,)) for number, piece in enumerate(slices))
+    n_bytes = sum(file.n_bytes for file in files)
+    by_size = min(usable_cores(), 1 + n_bytes // _LEAST_WORKER_BYTES)
+    workers = min(settings.workers or by_size, len(parts))
+    token_bytes = dtype.itemsize + int(has_masks)
+    return PreparedImport(
+        config,
+        Discovery([piece.file for piece in slices], [], [], []),
+        tokenizer,
+        parts,
+        workers,
+        rules,
+        token_bytes * sum(file.n_tokens for file in files),
+        max(1, usable_cores() // workers),
+    )
+
+
+def _find(settings: ImportSettings) -> list[TokenFile]:
+    if settings.dtype not in ("", "uint16", "uint32"):
+        raise UsageError(f"dtype: expected uint16 or uint32, found {settings.dtype!r}")
+    if settings.dtype and settings.trainer != "nanogpt":
+        raise UsageError("--dtype: the index names the type of ids: leave it out")
+    named = [one for path in settings.sources for one in _splits(path)]
+    named += [(path, "val") for path in settings.val]
+    find = IMPORTERS[settings.trainer].find
+    files = [file for path, split in named for file in find(path, split, settings.dtype)]
+    if not files:
+        raise UsageError("no source: name the files, prefixes or directories to import")
+    paths = [file.path.resolve() for file in files]
+    if twice := [str(path) for path, n in Counter(paths).items() if n > 1]:
+        raise UsageError(f"{twice[0]}: named twice")
+    without = [file.path for file in files if file.mask is None]
+    if without and len(without) < len(files):
+        raise UsageError(f"{without[0]}: has no mask beside it, and other files have one")
+    if settings.add_eos and not without:
+        raise UsageError("--add-eos: samples with masks may end with any token: leave it out")
+    return files
+
+
+def _splits(path: Path) -> list[tuple[Path, str]]:
+    """Return the folders of the splits of a directory, as exports have them, or the path itself."""
+    found = [(path / split, split) for split in SPLITS if (path / split).is_dir()]
+    return found or [(path, "train")]
+
+
+def _source_of(file: TokenFile) -> SourceFile:
+    """Return the row of a file in the plan."""
+    with storage_errors(file.path):
+        status = file.path.stat()
+    return SourceFile(str(file.path), FORMAT, "", status.st_size, status.st_mtime_ns, file.stamp)
+
+
+def import_notes(settings: ImportSettings, manifest: Mapping[str, Any]) -> list[str]:
+    """Return notes on what was lost or changed, for the user."""
+    notes = []
+    for row in manifest["sources"]:
+        path = Path(row["path"])
+        n_left = path.stat().st_size - row["input_bytes"] if path.exists() else 0
+        if n_left > 0:
+            notes.append(f"{row['path']}: its index leaves {plural(n_left, 'byte')} out")
+    if settings.trainer == "nanogpt":
+        notes.append(
+            "boundaries are those of eos: a document with an eos inside becomes two, and documents "
+            "that were written without eos become one"
+        )
+    totals = manifest["totals"]
+    counters = totals.get("counters", {})
+    if n := counters.get(ADDED_EOS, 0):
+        notes.append(f"eos was added to {plural(n, 'document')} that did not end with it")
+    if n := counters.get(UNTRAINED_FIRST, 0):
+        notes.append(
+            f"{plural(n, 'sample')} had a target at the first token, which nothing predicts: the "
+            "mask there is now 0"
+        )
+    drops = totals["drops"].items()
+    return notes + [f"{plural(n, 'document')} left out: {reason}" for reason, n in drops]
