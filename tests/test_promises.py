@@ -23,6 +23,8 @@ PROMISES = {
         "run/test_same_bytes.py::test_workers_change_no_byte",
         "run/test_sft_same_bytes.py::test_engine_workers_threads_and_batches_change_no_byte",
         "run/test_part_writer.py::test_where_shards_end_does_not_depend_on_where_blocks_end",
+        "dataset/test_part_writer.py::test_the_bytes_depend_on_documents_alone",
+        "run/importing/test_parts.py::test_workers_write_the_same_bytes",
     ],
     "what is checked, and the record of it, is the same for any workers, threads and blocks": [
         "run/test_same_bytes.py::test_neither_workers_threads_nor_batches_change_what_is_checked",
@@ -31,6 +33,7 @@ PROMISES = {
     "the same bytes for a run that was killed and started again": [
         "run/test_begin.py::test_a_run_that_is_killed_continues_to_the_same_bytes",
         "run/test_begin.py::test_a_part_killed_before_any_call_is_made_again_with_the_same_bytes",
+        "run/importing/test_parts.py::test_an_import_that_is_killed_at_any_moment_continues",
     ],
     "an interrupt keeps the parts that are finished, and no byte depends on when": [
         "run/test_begin.py::test_an_interrupted_run_has_a_message_leaves_no_temporaries_and_continues",
@@ -39,6 +42,8 @@ PROMISES = {
     "an array, Ray and an object store give the bytes of one machine and a directory": [
         "run/test_tasks.py::test_an_array_makes_the_dataset_of_a_whole_run",
         "run/test_tasks.py::test_packs_of_an_array_are_those_of_a_whole_run",
+        "run/importing/test_parts.py::test_the_tasks_of_an_array_import_the_files",
+        "run/importing/test_parts.py::test_an_import_stands_in_a_store_that_fails",
         "cli/test_array.py::test_a_killed_task_is_started_again",
         "run/test_ray.py::test_tasks_write_to_a_store_that_fails",
         "place/test_s3_run.py::test_the_objects_are_the_files_of_a_directory_among_faults",

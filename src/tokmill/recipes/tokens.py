@@ -21,6 +21,8 @@ from tokmill.sources.token_files import IMPORTERS
 from tokmill.values import RecordPlace
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy.typing as npt
 
     from tokmill.recipes.spec import RunSpec
@@ -137,41 +139,41 @@ class TokenRecipe:
 
     def _encoded(self, block: TokenBlock) -> EncodedBlock:
         self._check_ids(block)
-        batch = block.batch
-        rows = np.flatnonzero(batch.lengths)
-        drops = {EMPTY: np.flatnonzero(batch.lengths == 0)}
-        tokens, lengths = batch.tokens.astype(self.dtype), batch.lengths[rows]
-        sidecars: dict[str, npt.NDArray[np.uint8]] = {}
-        if batch.mask is None:
-            is_missing = tokens[np.cumsum(lengths) - 1] != self._eos_id
-            if is_missing.any():
-                self._check_eos_may_lack(block, is_missing)
-                ends = np.cumsum(lengths)[is_missing]
-                tokens = np.insert(tokens, ends, self.dtype.type(self._eos_id))
-                lengths = lengths + is_missing
-            counters = {ADDED_EOS: is_missing.astype(np.int64)}
-        else:
-            mask, starts = batch.mask.copy(), np.cumsum(lengths) - lengths
-            begins_trained = mask[starts].astype(np.int64)
-            mask[starts] = 0  # nothing predicts the first token of a sample
-            is_kept = np.zeros(len(lengths), bool)
-            if len(lengths):
-                is_kept = np.maximum.reduceat(mask, starts) > 0
-            drops[UNTRAINED] = rows[~is_kept]
-            is_kept_token = np.repeat(is_kept, lengths)
-            tokens, sidecars["mask"] = tokens[is_kept_token], mask[is_kept_token]
-            rows, lengths = rows[is_kept], lengths[is_kept]
-            counters = {UNTRAINED_FIRST: begins_trained[is_kept]}
-        return EncodedBlock(
-            tokens=tokens,
-            offsets=np.append(0, np.cumsum(lengths)),
-            rows=rows,
-            text_bytes=np.zeros(len(rows), np.int64),
-            is_val=np.full(len(rows), block.file.split == "val"),
-            drops={reason: dropped for reason, dropped in drops.items() if len(dropped)},
-            input_bytes=block.n_bytes,
-            sidecars=sidecars,
-            counters=counters,
+        mask = block.batch.mask
+        return self._documents(block) if mask is None else self._samples(block, mask)
+
+    def _documents(self, block: TokenBlock) -> EncodedBlock:
+        """Return documents of pretraining, each with eos at its end."""
+        rows = np.flatnonzero(block.batch.lengths)
+        lengths, tokens = block.batch.lengths[rows], block.batch.tokens.astype(self.dtype)
+        ends = np.cumsum(lengths)
+        lacks_eos = tokens[ends - 1] != self._eos_id
+        if lacks_eos.any():
+            self._check_eos_may_lack(block, lacks_eos)
+            tokens = np.insert(tokens, ends[lacks_eos], self.dtype.type(self._eos_id))
+        counters = {ADDED_EOS: lacks_eos.astype(np.int64)}
+        return _result(block, rows, tokens, lengths + lacks_eos, counters)
+
+    def _samples(self, block: TokenBlock, mask: npt.NDArray[np.uint8]) -> EncodedBlock:
+        """Return the samples that train a token; nothing predicts the first token of a sample."""
+        rows = np.flatnonzero(block.batch.lengths)
+        lengths, tokens = block.batch.lengths[rows], block.batch.tokens.astype(self.dtype)
+        if not len(rows):
+            return _result(block, rows, tokens, lengths, {}, {"mask": mask})
+        starts = np.cumsum(lengths) - lengths
+        began_trained = mask[starts].astype(np.int64)
+        mask = mask.copy()
+        mask[starts] = 0
+        is_trained = np.maximum.reduceat(mask, starts) > 0
+        of_trained = np.repeat(is_trained, lengths)
+        return _result(
+            block,
+            rows[is_trained],
+            tokens[of_trained],
+            lengths[is_trained],
+            {UNTRAINED_FIRST: began_trained[is_trained]},
+            {"mask": mask[of_trained]},
+            untrained=rows[~is_trained],
         )
 
     def _check_ids(self, block: TokenBlock) -> None:
@@ -193,3 +195,34 @@ class TokenRecipe:
                 f"{block.file.path}: document {number:,} does not end with eos {self._eos_id}: "
                 "--add-eos adds it, or name the right one with --eos-token"
             )
+
+
+def _result(
+    block: TokenBlock,
+    rows: Numbers,
+    tokens: npt.NDArray[np.unsignedinteger],
+    lengths: Numbers,
+    counters: Mapping[str, Numbers],
+    sidecars: Mapping[str, npt.NDArray[Any]] | None = None,
+    *,
+    untrained: Numbers | None = None,
+) -> EncodedBlock:
+    """Return documents as a block; arguments: see `EncodedBlock`.
+
+    `lengths`: (n,) tokens of each. `untrained`: rows of the samples that are left out.
+    """
+    is_empty = block.batch.lengths == 0
+    drops = {EMPTY: np.flatnonzero(is_empty)} if is_empty.any() else {}
+    if untrained is not None and len(untrained):
+        drops[UNTRAINED] = untrained
+    return EncodedBlock(
+        tokens=tokens,
+        offsets=np.append(0, np.cumsum(lengths)),
+        rows=rows,
+        text_bytes=np.zeros(len(rows), np.int64),
+        is_val=np.full(len(rows), block.file.split == "val"),
+        drops=drops,
+        input_bytes=block.n_bytes,
+        sidecars=sidecars or {},
+        counters=counters,
+    )

@@ -437,7 +437,9 @@ class TokenRules:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TokenRules:
-        """Return the rules of a value from `as_json`."""
+        """Return the rules of a value from `as_json`; raises `ValueError` for another trainer."""
+        if data["trainer"] not in IMPORTERS:
+            raise ValueError(f"trainer {data['trainer']!r}")
         return cls(data["trainer"], data["adds_eos"], data["dtype"], tuple(data["val"]))
 
     def open(self, file: SourceFile) -> TokenFile:
@@ -448,7 +450,7 @@ class TokenRules:
             StorageError: its index or its mask is not the one of the plan.
         """
         split = "val" if file.path in self.val else "train"
-        (opened,) = IMPORTERS[self.trainer].find(Path(file.path), split, self.dtype)
+        opened = IMPORTERS[self.trainer].find(Path(file.path), split, self.dtype)[0]
         if opened.stamp != file.stamp:
             raise StorageError(
                 f"{file.path}: its index or its mask was changed since the run was planned: plan "
