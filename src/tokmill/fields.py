@@ -13,13 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow as pa
-
 from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
 
 MOST_PATHS = 64
 """The fields that are counted one by one; keys may be data, such as ids, so there may be more."""
@@ -421,6 +421,8 @@ def percent(share: float) -> str:
 
 
 def _column_paths(name: str, kind: pa.DataType) -> Iterator[str]:
+    import pyarrow as pa  # to show a dataset, its names suffice
+
     value = getattr(kind, "value_type", None)
     if pa.types.is_struct(kind):
         for field in kind:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tokmill.engines.comparison import cache_path, keep, kept
+from tokmill.cache import cache_path, keep, kept
 
 
 @pytest.fixture(autouse=True)

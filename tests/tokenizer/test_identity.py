@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 
 import pytest
 from tokenizers import Tokenizer as Library
@@ -304,3 +305,61 @@ def test_a_variant_with_more_control_tokens_has_the_identity_of_its_file(tmp_pat
     other["normalizer"] = None
     lines = tokenizer_differences(marked, load(tmp_path, other, "other"))
     assert lines == "normalizer: NFC there, none here"
+
+
+def hostile_merges():
+    """Return a tokenizer.json with tokens that look like the end of its merges, or their key."""
+    content = bpe()
+    vocab = content["model"]["vocab"]
+    for token in ('"merges":[', "]]", "merges", '\\"', "]"):
+        vocab.setdefault(token, max(vocab.values()) + 1)
+    for i, added in enumerate(content["added_tokens"]):
+        added["id"] = max(vocab.values()) + 1 + i
+    content["model"]["merges"] += [["1", "]"]]
+    vocab["1]"] = max(vocab.values()) + 1
+    for i, added in enumerate(content["added_tokens"]):
+        added["id"] = max(vocab.values()) + 1 + i
+    return content
+
+
+def unigram():
+    """Return a tokenizer.json without merges."""
+    content = bpe()
+    content["model"] = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", -1.5]]}
+    for i, added in enumerate(content["added_tokens"]):
+        added["id"] = 2 + i
+    return content
+
+
+@pytest.mark.parametrize("make", [bpe, hostile_merges, unigram])
+@pytest.mark.parametrize("spaces", [None, 1])
+def test_what_is_kept_of_a_tokenizer_changes_nothing_of_it(tmp_path, monkeypatch, make, spaces):
+    text = json.dumps(make(), indent=spaces)
+    fresh = load(tmp_path, text, "a")
+    monkeypatch.setattr("tokmill.tokenizer.tokenizer._KEPT_FROM", 0)
+    first, again = (load(tmp_path, text, name) for name in ("b", "c"))
+    assert replace(first, name="") == replace(fresh, name="") == replace(again, name="")
+    assert tokenizer_differences(fresh, again) == ""
+    assert (
+        again.library().encode("ab abc 1] <tool>").ids
+        == fresh.library().encode("ab abc 1] <tool>").ids
+    )
+    other = make()
+    other["added_tokens"][1]["content"] = "<call>"
+    assert load(tmp_path, other, "d").identity != fresh.identity
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {},
+        {"identity": 7, "start": 0, "stop": 2},
+        {"identity": "0", "start": 5, "stop": 9},
+        {"a": 1},
+    ],
+)
+def test_what_is_kept_in_another_form_is_derived_again(tmp_path, monkeypatch, forged):
+    fresh = load(tmp_path, bpe(), "a")
+    monkeypatch.setattr("tokmill.tokenizer.tokenizer._KEPT_FROM", 0)
+    monkeypatch.setattr("tokmill.tokenizer.tokenizer.kept", lambda key: forged)
+    assert load(tmp_path, bpe(), "b").identity == fresh.identity

@@ -23,14 +23,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from tokmill.cache import keep, kept
 from tokmill.engines.added_tokens import AddedTokens, for_engine
 from tokmill.engines.choice import CharacterComparison, Continuation, EngineChoice
 from tokmill.engines.comparison import (
     compare_engines,
     divided_added_tokens,
     is_encoded_by_bpe,
-    keep,
-    kept,
     known_comparison,
 )
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, engine_version, is_installed
