@@ -85,7 +85,7 @@ def summary_rows(manifest: Mapping[str, Any], directory: str, n_bytes: int) -> R
         ("replaced", replaced_line(totals.get("counters", {}))),
         ("tokens", _tokens(manifest)),
         ("trained", _trained(totals) if _is_sft(manifest) else ""),
-        ("warning", _warning(totals)),
+        ("warning", _warning(totals) if _is_sft(manifest) else ""),
         ("packing", "; ".join(f"{split} {_rows(pack)}" for split, pack in packs.items())),
         ("engine", engine_line(manifest["engine"], totals.get("checks"))),
         ("time", _time(manifest["run"])),
