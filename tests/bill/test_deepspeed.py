@@ -103,12 +103,13 @@ def test_the_optimizer_and_its_step(tmp_path, optimizer, expected):
     assert (found["optimizer"], found["optimizer_step"]) == expected
 
 
-def test_states_on_nvme_count_as_host_ram_and_that_is_noted(tmp_path):
+def test_states_on_nvme_are_no_host_ram_and_buffers_are_noted(tmp_path):
     offload = {"device": "nvme", "nvme_path": "/local", "unheard_of": 1}
     found = read(tmp_path, {"zero_optimization": {"stage": 3, "offload_optimizer": offload}})
+    assert found.training["offload_to"] == "nvme"
     assert found.notes == (
-        "zero_optimization.offload_optimizer.device: nvme: counted as host RAM, which then needs "
-        "less",
+        "zero_optimization.offload_optimizer.device: nvme: DeepSpeed's buffers in host RAM are not "
+        "counted",
     )
     assert found.not_read == (
         "zero_optimization.offload_optimizer.nvme_path",

@@ -11,6 +11,7 @@ from tokmill.bill.activations.situation import DEFAULT_SEQUENCE, default_sequenc
 from tokmill.bill.models.model import Model
 from tokmill.bill.on_disk import DatasetSize
 from tokmill.bill.states.parallel import state_ranks
+from tokmill.bill.trainers import as_trainer
 from tokmill.errors import UsageError
 from tokmill.settings.load import build_config, file_values, merged
 from tokmill.settings.names import not_default
@@ -31,6 +32,7 @@ class BillSettings:
 
     `notes` are warnings about settings and settings files. `not_read` are keys of settings files
     that the bill does not use. `trains` and `serves`: whether training and inference are billed.
+    `given` names the settings of training that are no defaults of a trainer.
     """
 
     model: ModelSettings = field(default_factory=ModelSettings)
@@ -40,6 +42,7 @@ class BillSettings:
     not_read: tuple[str, ...] = ()
     trains: bool = True
     serves: bool = False
+    given: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, config: Config) -> BillSettings:
@@ -91,8 +94,11 @@ def bill_settings(
     if not trains and "serving_gpus" not in own["inference"]:
         shared = replace(settings.inference, serving_gpus=settings.training.gpus)
         settings = replace(settings, inference=shared)
+    given = tuple(own.get("training", ()))
     return replace(
         settings,
+        training=as_trainer(settings.training, given),
+        given=given,
         notes=() if read is None else read.notes,
         not_read=() if read is None else read.not_read,
         trains=trains,

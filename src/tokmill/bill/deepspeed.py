@@ -168,14 +168,18 @@ def _read_zero(file: _File) -> None:
         if stage not in _STAGES:
             raise file.wrong(key, "0, 1, 2 or 3")
         file.training["sharding"] = _STAGES[stage]
+    devices = set()
     for key, offload in _OFFLOADS.items():
         device = file.word(key)
         if device not in (None, *_DEVICES):
             raise file.wrong(key, "none, cpu or nvme")
         if device in ("cpu", "nvme"):
             file.training["offload"] = offload
+            devices.add(device)
         if device == "nvme":
-            file.notes.append(f"{key}: nvme: counted as host RAM, which then needs less")
+            file.notes.append(f"{key}: nvme: DeepSpeed's buffers in host RAM are not counted")
+    if devices == {"nvme"}:
+        file.training["offload_to"] = "nvme"
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from tokmill.bill.compute import Compute, compute
 from tokmill.bill.formula import Bill, Line
 from tokmill.bill.gpus import Gpu, Need, find_gpu
 from tokmill.bill.host_ram.host import HostBill, host_bill, host_limit
+from tokmill.bill.host_ram.machine import Machine
 from tokmill.bill.inputs import Inputs
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
@@ -173,6 +174,11 @@ def _limits(model: Model, inputs: Inputs) -> Iterator[Limit[TrainingSettings]]:
         free = disk.free_bytes - (0 if disk.found is not None else disk.bill.high_bytes)
         if free > 0:
             yield Limit(partial(_checkpoints, model), free)
+
+
+def limit_of_ram(model: Model, training: TrainingSettings) -> Limit[TrainingSettings]:
+    """Return the limit of the host RAM that settings name; without one, nothing is known."""
+    return host_limit(model, None, Machine(memory_bytes=training.host_ram))
 
 
 def _checkpoints(model: Model, training: TrainingSettings) -> Need:

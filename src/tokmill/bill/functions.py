@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tokmill.bill.bill_settings import bill_settings
 from tokmill.bill.formula import Bill
-from tokmill.bill.full_bill import FullBill, full_bill
+from tokmill.bill.full_bill import FullBill, full_bill, limit_of_ram
 from tokmill.bill.host_ram.host import HostBill, host_bill
 from tokmill.bill.inputs import Inputs, complete_inputs
 from tokmill.bill.models.load import model_from_config
@@ -228,9 +228,8 @@ def compare(
     sections = ("model", "training", "inference")
     asked = bill_settings({}, None, None, argument_values(sections, arguments))
     chosen = default_axes(asked.training) if axes is None else axes
-    return compare_settings(
-        asked, chosen, None if contents is None else model_from_config(contents)
-    )
+    given = None if contents is None else model_from_config(contents)
+    return compare_settings(asked, chosen, given, limit_of_ram)
 
 
 def _inputs(

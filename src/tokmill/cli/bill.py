@@ -254,10 +254,11 @@ def memory_command(
 
 def _compare(settings: BillSettings, axes: tuple[str, ...], *, as_json: bool) -> None:
     """Print the GPU memory of every combination of some settings."""
+    from tokmill.bill.full_bill import limit_of_ram
     from tokmill.bill.remedies.comparison import compare, read_axes
     from tokmill.bill.text.comparison import comparison_tables
 
-    comparison = compare(settings, read_axes(axes, settings.training))
+    comparison = compare(settings, read_axes(axes, settings.training), host=limit_of_ram)
     if as_json:
         show_json(comparison.as_json())
     else:

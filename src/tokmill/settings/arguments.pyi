@@ -259,6 +259,9 @@ class _Training(TypedDict, total=False):
     """GPUs (and processes) per machine; default: all, at most 8."""
     host_ram: Amount
     """Host RAM of a machine (512GiB); 0: that of this machine."""
+    trainer: str
+    """Trainer whose defaults hold for what is not set; auto: with qlora activations are
+    recomputed, as in most trainers."""
     precision: str
     """Types of weights, gradients and states; auto: mixed-16 with ZeRO, mixed-18 with Megatron,
     else amp. Bytes per parameter for weight + gradient + AdamW states (and master weight): fp32
@@ -299,6 +302,8 @@ class _Training(TypedDict, total=False):
     optimizer."""
     offload: str
     """Offload to host RAM: optimizer states, or weights too (all)."""
+    offload_to: str
+    """Where offloaded states are: in host RAM (cpu), or on a disk (nvme)."""
     flat_buffer: bool
     """All gradients are fused into one fp32 buffer for all-reduce or their norm."""
     activation_offload: bool
@@ -326,6 +331,8 @@ class _Training(TypedDict, total=False):
     """Rank of the adapters."""
     adapter_targets: str
     """Matrices with adapters: all-linear, or ends of names (q_proj,v_proj)."""
+    adapter_type: str
+    """Type of adapters, their gradients and states; auto: fp32, as peft makes them."""
     prepare_kbit: bool
     """With qlora on unsharded weights, norms, embedding and head are in fp32, as peft's
     prepare_model_for_kbit_training makes them."""
@@ -334,9 +341,9 @@ class _Training(TypedDict, total=False):
     eval_accumulation: int
     """Evaluation batches after which kept logits move from GPU to host RAM; 0: never."""
     initialization: str
-    """Processes that create the model in fp32: full: all; rank0: one; meta: none; mapped: none,
-    its file is mapped (from_pretrained in the file's type); auto: meta with an adapter, mapped
-    for 16-bit weights without ZeRO or Megatron, else full."""
+    """Processes that create the model in fp32: full: all, full-16: all, in 16 bit; rank0: one;
+    meta: none; mapped: none, its file is mapped (from_pretrained in the file's type); auto:
+    meta with an adapter, mapped for 16-bit weights without ZeRO or Megatron, else full."""
     loading: str
     """How the trainer loads the dataset: memory-mapped at once (memmap) or in each worker
     (lazy); read; read and concatenated; cast to int64; as Python lists; read by each worker

@@ -38,6 +38,14 @@ class TrainingSettings:
         0, "Host RAM of a machine (512GiB); 0: that of this machine.",
         minimum=0, maximum=1 << 50, unit="bytes",
     )  # fmt: skip
+    trainer: str = runtime_setting(
+        "auto",
+        "Trainer whose defaults hold for what is not set; auto: with qlora activations are "
+        "recomputed, as in most trainers.",
+        choices=(
+            "auto", "trl", "axolotl", "ms-swift", "unsloth", "torchtune", "megatron", "deepspeed",
+        ),
+    )  # fmt: skip
     precision: str = runtime_setting(
         "auto",
         "Types of weights, gradients and states; auto: mixed-16 with ZeRO, mixed-18 with "
@@ -108,6 +116,10 @@ class TrainingSettings:
         "none", "Offload to host RAM: optimizer states, or weights too (all).",
         choices=("none", "optimizer", "all"),
     )  # fmt: skip
+    offload_to: str = runtime_setting(
+        "cpu", "Where offloaded states are: in host RAM (cpu), or on a disk (nvme).",
+        choices=("cpu", "nvme"),
+    )  # fmt: skip
     flat_buffer: bool = runtime_setting(
         False, "All gradients are fused into one fp32 buffer for all-reduce or their norm."
     )
@@ -148,6 +160,11 @@ class TrainingSettings:
     adapter_targets: str = runtime_setting(
         "all-linear", "Matrices with adapters: all-linear, or ends of names (q_proj,v_proj)."
     )
+    adapter_type: str = runtime_setting(
+        "auto",
+        "Type of adapters, their gradients and states; auto: fp32, as peft makes them.",
+        choices=("auto", "fp32", "bf16"),
+    )
     prepare_kbit: bool = runtime_setting(
         True,
         "With qlora on unsharded weights, norms, embedding and head are in fp32, as peft's "
@@ -163,10 +180,10 @@ class TrainingSettings:
     )  # fmt: skip
     initialization: str = runtime_setting(
         "auto",
-        "Processes that create the model in fp32: full: all; rank0: one; meta: none; mapped: none, "
-        "its file is mapped (from_pretrained in the file's type); auto: meta with an adapter, "
-        "mapped for 16-bit weights without ZeRO or Megatron, else full.",
-        choices=("auto", "full", "meta", "rank0", "mapped"),
+        "Processes that create the model in fp32: full: all, full-16: all, in 16 bit; rank0: one; "
+        "meta: none; mapped: none, its file is mapped (from_pretrained in the file's type); auto: "
+        "meta with an adapter, mapped for 16-bit weights without ZeRO or Megatron, else full.",
+        choices=("auto", "full", "full-16", "meta", "rank0", "mapped"),
     )  # fmt: skip
     loading: str = runtime_setting(
         "memmap",

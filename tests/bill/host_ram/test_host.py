@@ -39,16 +39,21 @@ TRAINING = TrainingSettings(sequence=128, micro_batch=4)
 
 
 def moments(host: HostBill) -> dict[str, int]:
-    """Give the bytes of each moment above a process's own."""
+    """Give the bytes of each moment above those of processes and their packages."""
+    own = ("processes and their imported packages", "packages that make a model")
     return {
-        bill.title.partition(": ")[2]: bill.n_bytes - bill.lines[0].n_bytes for bill in host.moments
+        bill.title.partition(": ")[2]: sum(
+            line.n_bytes for line in bill.lines if line.name not in own
+        )
+        for bill in host.moments
     }
 
 
 @pytest.mark.parametrize(
-    ("initialization", "expected"), [("full", 4 * P * 8), ("rank0", 4 * P), ("meta", 0)]
+    ("initialization", "expected"),
+    [("full", 4 * P * 8), ("full-16", 2 * P * 8), ("rank0", 4 * P), ("meta", 0)],
 )
-def test_initialization_makes_the_model_in_fp32_as_often_as_said(
+def test_initialization_makes_the_model_as_often_and_as_wide_as_said(
     initialization: str, expected: int
 ):
     training = replace(TRAINING, gpus=8, initialization=initialization)
@@ -94,8 +99,26 @@ def test_offloaded_states_stay_from_the_opening_to_the_end():
     assert held == [False, True, True, True]
 
 
+def test_states_on_a_disk_need_no_host_ram():
+    training = replace(TRAINING, gpus=2, sharding="zero-3", offload="all")
+    on_disk = replace(training, offload_to="nvme")
+    in_ram, without = (
+        moments(host_bill(MODEL, each, SIZE, MACHINE))["training"] for each in (training, on_disk)
+    )
+    states = sum(line.n_bytes for line in rank_states(MODEL, training).host)
+    assert in_ram - without == states > 0
+
+
+def test_the_packages_that_make_a_model_are_in_each_process():
+    alone = host_bill(None, TRAINING, SIZE, MACHINE).peak
+    assert "packages that make a model" not in [line.name for line in alone.lines]
+    found = host_bill(MODEL, replace(TRAINING, gpus=4), SIZE, MACHINE)
+    packages = [line.n_bytes for line in found.peak.lines if line.name.startswith("packages")]
+    assert packages == [4 * 110 * MIB]
+
+
 def test_a_model_of_eight_processes_that_does_not_fit_is_told_to_be_made_on_meta():
-    small = replace(MACHINE, memory_bytes=2 << 30)
+    small = replace(MACHINE, memory_bytes=3 << 30)
     wide = model_from_config({**LLAMA, "vocab_size": 1_000_000})
     found = host_bill(wide, replace(TRAINING, gpus=8), None, small)
     assert found.verdict.together == ("--initialization meta",)

@@ -39,6 +39,10 @@ PROCESSES = Formula(
     "for torch built for CUDA 13 (277 MiB; for the CPU alone 144); without a CUDA context and "
     "other packages",
 )  # fmt: skip
+IMPORTED = Formula(
+    "packages that make a model", "110 * 2 ** 20 * R",
+    f"{MEASURED}: transformers and peft, beside torch", "more where a trainer imports others",
+)  # fmt: skip
 FORKED = Formula("forked workers", "forked * w * R", MEASURED, CLOSE)
 SPAWNED = Formula("spawned workers", "(interpreter * w + tracker) * R", MEASURED, CLOSE)
 
@@ -101,6 +105,9 @@ ARROW_FILES = Formula(
 DATASETS_BYTES = 65 << 20
 """What a process that imports `datasets` beside torch has more, and a table that it maps."""
 
+FORKED_DATASETS_BYTES = 55 << 20
+"""What a worker forked from such a process writes, and then has alone."""
+
 MAPPED_BY_WORKERS = (*LAZY_LOADING, "datasets")
 """Strategies whose dataset object holds paths alone: a copy for a worker is small."""
 _LOADED = {"read": READ, "concatenate": READ, "int64": CAST, "lists": LISTED, "copies": OWN}
@@ -128,7 +135,7 @@ class Loading:
             "n": training.micro_batch * training.sequence,
             "prefetch": training.prefetch,
             "interpreter": machine.interpreter_bytes + imported,
-            "forked": machine.forked_bytes,
+            "forked": machine.forked_bytes + (FORKED_DATASETS_BYTES if imported else 0),
             "tracker": TRACKER_BYTES,
             "T": size.tokens,
             "T_shard": size.largest_shard_tokens,
@@ -143,6 +150,10 @@ class Loading:
     def trainers(self) -> list[Line]:
         """Return the trainers before they load anything."""
         return self._lines(PROCESSES)
+
+    def of_model(self) -> list[Line]:
+        """Return what the packages that make a model take in the trainers."""
+        return self._lines(IMPORTED)
 
     def workers(self) -> list[Line]:
         """Return the workers, without the dataset and its batches."""
@@ -246,6 +257,7 @@ _CREATED = (
 )
 CREATED = {
     "full": Formula("model, created by each process", "4 * P * R", *_CREATED),
+    "full-16": Formula("model, created in 16 bit by each process", "2 * P * R", *_CREATED),
     "rank0": Formula("model, created by one process", "4 * P", *_CREATED),
     "mapped": Formula(
         "model, mapped from its file",
@@ -351,14 +363,17 @@ def _peak_of(moments: tuple[Bill, ...]) -> Bill:
 def _moments(model: Model | None, loading: Loading) -> Iterator[Bill]:
     """Yield the committed memory of each moment, in order of time."""
     training = loading.training
+    trainers = loading.trainers()
     states: tuple[Line, ...] = ()  # those in host RAM, which stay to the end
     if model is not None:
+        trainers += loading.of_model()
         created = _created_lines(model, loading)
-        yield _bill("initialization", loading.trainers(), created)
-        states = () if training.offload == "none" else rank_states(model, training).host
+        yield _bill("initialization", trainers, created)
+        in_ram = training.offload != "none" and training.offload_to == "cpu"
+        states = rank_states(model, training).host if in_ram else ()
     if opening := loading.opening():  # workers start with the first batch
-        yield _bill("opening the dataset", loading.trainers(), opening, states)
-    processes = [*loading.trainers(), *loading.workers()]
+        yield _bill("opening the dataset", trainers, opening, states)
+    processes = [*trainers, *loading.workers()]
     if starting := loading.starting():
         yield _bill("starting the last worker", processes, starting, loading.freed(), states)
     dataset = [*loading.loaded(), *loading.copied(), *loading.freed(), *loading.batches()]

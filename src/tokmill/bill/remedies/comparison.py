@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, partial
 from itertools import product
@@ -10,11 +10,13 @@ from typing import Any
 
 from tokmill.bill.activations.situation import default_sequence
 from tokmill.bill.bill_settings import BillSettings, complete_training
-from tokmill.bill.gpus import find_gpu, gpu_verdict
+from tokmill.bill.gpus import DOES_NOT_FIT, find_gpu, gpu_verdict
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
-from tokmill.bill.remedies.search import options
+from tokmill.bill.remedies.advice import advise, advise_serving
+from tokmill.bill.remedies.search import Limit, Offer, options
 from tokmill.bill.serving import inference_bill
+from tokmill.bill.trainers import as_trainer
 from tokmill.bill.training_bill import training_bill
 from tokmill.errors import UsageError
 from tokmill.settings.load import build_config
@@ -32,7 +34,7 @@ class Alternative:
     `n_bytes` and `high_bytes` are the need of the fullest GPU, of training at the peak;
     `activation_bytes` the most that activations and logits take, which may be at another moment.
     `verdict` is "" without a GPU; `missing` names what the amounts lack. An impossible alternative
-    has only `why_not`.
+    has only `why_not`. Where no alternative fits, the one that misses least has a `plan`.
     """
 
     values: tuple[Any, ...]
@@ -42,6 +44,7 @@ class Alternative:
     verdict: str = ""
     missing: str = ""
     why_not: str = ""
+    plan: tuple[Offer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,15 @@ class Comparison:
         return {"kind": self.kind, "axes": list(self.axes), "alternatives": rows}
 
 
+HostLimit = Callable[[Model, TrainingSettings], Limit[TrainingSettings]]
+"""Returns the limit of the host RAM that settings name."""
+
+
 def compare(
-    settings: BillSettings, axes: Mapping[str, Sequence[Any]], model: Model | None = None
+    settings: BillSettings,
+    axes: Mapping[str, Sequence[Any]],
+    model: Model | None = None,
+    host: HostLimit | None = None,
 ) -> Comparison:
     """Return all combinations of the axes' values; the last axis changes fastest.
 
@@ -75,6 +85,7 @@ def compare(
             shortest default of the models.
         axes: settings of model, training or inference by name, each with the values to compare.
         model: the model, unless the settings or an axis name models.
+        host: returns the limit of host RAM that a plan must meet too; None: it is not looked at.
 
     Raises:
         UsageError: a setting or a value does not exist, there are over MOST_ROWS combinations, no
@@ -92,9 +103,29 @@ def compare(
     models = [model or load(each.model) for each in every]
     shortest = min(map(default_sequence, models))
     every = [_completed(each, kind, shortest) for each in every]
-    alternatives = map(partial(_alternative, kind=kind), rows, every, models)
+    alternatives = list(map(partial(_alternative, kind=kind), rows, every, models))
+    possible = [each for each in alternatives if each.verdict]
+    if possible and all(each.verdict == DOES_NOT_FIT for each in possible):
+        least = alternatives.index(min(possible, key=lambda each: each.n_bytes))
+        plan = _plan(every[least], models[least], kind, host)
+        alternatives[least] = replace(alternatives[least], plan=plan)
     title = _title(every[0], models[0], axes, kind)
     return Comparison(tuple(axes), tuple(alternatives), title, kind)
+
+
+def _plan(
+    settings: BillSettings, model: Model, kind: str, host: HostLimit | None
+) -> tuple[Offer, ...]:
+    """Return what would make settings fit on their GPU, if anything would."""
+    gpu, training = find_gpu(settings.training.gpu), settings.training
+    if not model.has_shape:
+        return ()
+    if kind == "inference":
+        how = settings.inference
+        return advise_serving(
+            model, how, gpu, context=training.sequence, host_bytes=training.host_ram
+        ).plan
+    return advise(model, training, gpu, *([host(model, training)] if host else [])).plan
 
 
 def read_axes(texts: Iterable[str], training: TrainingSettings) -> dict[str, Sequence[Any]]:
@@ -146,8 +177,10 @@ def _values(name: str, setting: Setting, values: Sequence[Any]) -> tuple[Any, ..
 
 
 def _having(settings: BillSettings, setting: Setting, value: Any) -> BillSettings:
-    """Return the settings with another value of one."""
+    """Return the settings with another value of one; a trainer sets what is not given."""
     changed = replace(getattr(settings, setting.section), **{setting.name: value})
+    if setting.name == "trainer":
+        changed = as_trainer(changed, settings.given)
     return replace(settings, **{setting.section: changed})
 
 

@@ -57,10 +57,13 @@ def precision_of(training: TrainingSettings) -> str:
 def scheme_of(training: TrainingSettings) -> Scheme:
     """Return the scheme of the trained weights.
 
-    Adapters on a 16-bit base are fp32, as peft makes them (`autocast_adapter_dtype`).
+    Adapters on a 16-bit base are fp32, as peft makes them (`autocast_adapter_dtype`), unless they
+    are set to 16 bit.
     """
     name = precision_of(training)
-    return SCHEMES["amp" if training.adapter != "none" and name == "pure-16" else name]
+    if training.adapter == "none" or name not in ("amp", "pure-16"):
+        return SCHEMES[name]
+    return SCHEMES["pure-16" if training.adapter_type == "bf16" else "amp"]
 
 
 def frozen_type(training: TrainingSettings) -> str:

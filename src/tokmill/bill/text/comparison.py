@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tokmill.bill.gpus import AT_LEAST, BARELY, DOES_NOT_FIT, FITS
 from tokmill.bill.remedies.comparison import Alternative, Comparison
-from tokmill.bill.text.tables import indented, labelled, one_line
+from tokmill.bill.text.tables import indented, labelled, one_line, plan_text
 from tokmill.words import scale
 
 _VERDICTS = {
@@ -28,7 +28,7 @@ _MOST_AXES = 2
 
 def comparison_tables(comparison: Comparison) -> Iterator[RenderableType]:
     """Yield the verdict, a title, a table with a row for each alternative, and notes."""
-    yield labelled([("verdict", _verdict(comparison), "")])
+    yield labelled([("verdict", _verdict(comparison), ""), *_advice(comparison)])
     possible = [each for each in comparison.alternatives if not each.why_not]
     divisor, unit, digits = scale(max((e.high_bytes for e in possible), default=0), binary=True)
     yield one_line(f"{comparison.title}, {unit}", "bold")
@@ -63,6 +63,15 @@ def _verdict(comparison: Comparison) -> str:
             many = f"{len(alike)} of {len(comparison.alternatives)}"
             texts.append(f"{text}: {names if len(alike) <= _MOST_NAMED else many}")
     return "; ".join(texts) or "unknown: add --gpu, such as --gpu=4090"
+
+
+def _advice(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
+    """Yield what makes the alternative fit that misses least, where none does."""
+    for each in comparison.alternatives:
+        if each.plan:
+            label = "fits with" if each.plan[-1].verdict == FITS else "may fit"
+            names = " ".join(map(str, each.values))
+            yield label, f"{names}: {plan_text(each.plan)}", ""
 
 
 def _fits(each: Alternative) -> Text:

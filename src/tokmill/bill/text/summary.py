@@ -15,7 +15,7 @@ from tokmill.bill.host_ram.host import HostBill
 from tokmill.bill.host_ram.machine import Verdict
 from tokmill.bill.models.model import Model
 from tokmill.bill.remedies.advice import Advice
-from tokmill.bill.remedies.search import MOST_TOGETHER, Offer
+from tokmill.bill.remedies.search import MOST_TOGETHER, options
 from tokmill.bill.servers import PADDED, SERVERS, complete_serving
 from tokmill.bill.serving import (
     WEIGHTS,
@@ -27,7 +27,8 @@ from tokmill.bill.serving import (
 from tokmill.bill.states.parallel import ranks_per_node
 from tokmill.bill.states.precision import precision_of, stored_note
 from tokmill.bill.text import INFERENCE_PARTS, TRAINING_PARTS
-from tokmill.bill.text.tables import bounded, moment
+from tokmill.bill.text.tables import bounded, moment, plan_text
+from tokmill.bill.trainers import set_by_trainer
 from tokmill.bill.training_bill import activation_bytes
 from tokmill.settings.training import InferenceSettings, TrainingSettings
 from tokmill.words import amount, memory, plural, printable, rows_html, rows_text, seconds, size
@@ -90,6 +91,8 @@ def summary_rows(full: FullBill, parts: Collection[str]) -> Iterator[Row]:
     yield Row("model", _model(model))
     if {"gpu", "host", "time"} & set(parts):
         yield Row("training", _training(settings.training, model))
+        if told := _of_trainer(settings):
+            yield Row("", told)
     if "inference" in parts:
         yield Row(
             "inference" if "gpu" not in parts else "", _inference(settings, model, of_model.gpu)
@@ -193,25 +196,12 @@ def _advice_rows(advice: Advice | None, batch: str, sequence: str) -> Iterator[R
         yield Row("largest", f"{largest} at {sequence}; {longest}")
     if advice.plan:
         label = {FITS: "safer with" if fits else "fits with", BARELY: "may fit"}
-        yield Row(label.get(advice.plan[-1].verdict, "advice"), _plan(advice.plan))
+        yield Row(label.get(advice.plan[-1].verdict, "advice"), plan_text(advice.plan))
     elif not fits:
         text = f"no option makes it fit, nor do {MOST_TOGETHER} together"
         if advice.with_more_host:
-            text += f"; with more host RAM: {_plan(advice.with_more_host)}"
+            text += f"; with more host RAM: {plan_text(advice.with_more_host)}"
         yield Row("advice", text)
-
-
-def _plan(plan: Sequence[Offer]) -> str:
-    """Return the options of a plan, the GPU memory with them and, if it grows, the host RAM."""
-    last = plan[-1]
-    options = " ".join(option for step in plan for option in step.options)
-    need = f"{memory(last.peak_bytes)}, up to {memory(last.high_bytes)}"
-    if last.verdict == AT_LEAST:
-        need = f"at least {memory(last.peak_bytes)}"
-    if "offload" in options or "--host-experts" in options:
-        host = f"{memory(last.host_bytes)}, up to {memory(last.host_high_bytes)}"
-        need = f"GPU {need}; host RAM {host}"
-    return f"{options} ({need})"
 
 
 def _verdict(bill: Bill, gpu: Gpu | None, problems: Sequence[str] = (), *, under: str = "") -> Row:
@@ -256,10 +246,10 @@ def _host_verdict(verdict: Verdict) -> str:
     if verdict.said == "unknown":
         return "set --host-ram to see whether it fits"
     if verdict.said == DOES_NOT_FIT:
-        options = f"; fits with {' '.join(verdict.together)}" if verdict.together else ""
+        advice = f"; fits with {' '.join(verdict.together)}" if verdict.together else ""
         if verdict.shm_bytes:
             room = f"the {memory(verdict.shm_bytes)} of /dev/shm"
-        return f"{verdict.said} in {room}{options}"
+        return f"{verdict.said} in {room}{advice}"
     return verdict.said.replace("fits", f"fits in {room}", 1)
 
 
@@ -334,6 +324,14 @@ def _training(how: TrainingSettings, model: Model) -> str:
     if how.precision == "auto":
         precision += f" ({_ADAPTED if how.adapter != 'none' else _DEFAULTS[precision]})"
     return ", ".join((precision, how.optimizer, batch, *texts))
+
+
+def _of_trainer(settings: BillSettings) -> str:
+    """Return each setting that the trainer has set, or what most trainers set."""
+    how = settings.training
+    values = options(set_by_trainer(how, settings.given))
+    who = "as most trainers set" if how.trainer == "auto" else f"as {how.trainer} sets"
+    return f"{who}: {' '.join(values)}" if values else ""
 
 
 def _inference(settings: BillSettings, model: Model, gpu: Gpu | None) -> str:

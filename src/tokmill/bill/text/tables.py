@@ -11,7 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tokmill.bill.formula import Bill, Line
-from tokmill.words import printable, scale
+from tokmill.bill.gpus import AT_LEAST
+from tokmill.bill.remedies.search import Offer
+from tokmill.words import memory, printable, scale
 
 _BOUNDS = ("low", "expected", "high")
 _MOMENTS = {
@@ -54,6 +56,19 @@ def bounded(bill: Bill) -> str:
     least, expected, most = (f"{n / divisor:,.{digits}f}" for n in amounts)
     bounds = f"{least} to {most}" if least != expected else f"up to {most}"
     return f"{expected} {unit}" + (f" ({bounds})" if least != most else "")
+
+
+def plan_text(plan: Sequence[Offer]) -> str:
+    """Return the options of a plan, the GPU memory with them and, if it grows, the host RAM."""
+    last = plan[-1]
+    added = " ".join(option for step in plan for option in step.options)
+    need = f"{memory(last.peak_bytes)}, up to {memory(last.high_bytes)}"
+    if last.verdict == AT_LEAST:
+        need = f"at least {memory(last.peak_bytes)}"
+    if "offload" in added or "--host-experts" in added:
+        host = f"{memory(last.host_bytes)}, up to {memory(last.host_high_bytes)}"
+        need = f"GPU {need}; host RAM {host}"
+    return f"{added} ({need})"
 
 
 def rows_table(
