@@ -267,37 +267,84 @@ def _part_backward(stage: Stage, parts: tuple[Part, ...], index: int, *, first: 
     Backward has then passed the head, all later layers (for the `first` layer: all others), and
     some tensors of this layer. Their gradients exist, and their casts are freed.
     """
-    own, tensors = parts[index], stage.states.tensors
-    numbers = {number for each in tensors for number in each.layers or ()}
-    number = (min if first else max)(numbers, default=0)
-    layer = [each for each in tensors if number in (each.layers or ())]
+    own = parts[index]
+    number = _layer_number(stage, first=first)
+    layer = [each for each in stage.states.tensors if _has_layer(each, number)]
     passed = _passed(layer, own, parts[index + 1 :])
-    trained = [each for each in tensors if each.trained]
-    outside = [t for t in trained if t.layers is None and t.tensor.kind != "embedding"]
-    later = sum(t.size * sum(other > number for other in t.layers or ()) for t in trained)
-    made = _elements(outside) + later + _elements(each for each in passed if each.trained)
-    wide = [t for t in passed if t.tensor.kind == "linear" and t.weight_bytes == FP32_BYTES]
-    layers = 1 if first or stage.recomputed else stage.layers
-    lines = [_gradients_line(stage, made)]
+    lines = [_gradients_line(stage, _made_gradients(stage, number, passed))]
     if own.made == "all":
-        here = [t for t in layer if t.trained and t.tensor.module == own.module]
-        lines.append(_just_made(stage, _elements(t for t in here if t.tensor.split != "rows")))
+        lines.append(_just_made(stage, _elements(_made_with(layer, own))))
+    # Casts of later layers are gone; a recomputed layer has only its own.
+    layers_cast = 1 if first or stage.recomputed else stage.layers
     return (
         *lines,
         *work_lines(parts, index, stage.symbols, recomputed=stage.recomputed),
-        *_casts_lines(stage, layers, freed=_elements(wide)),
+        *_casts_lines(stage, layers_cast, freed=_freed_casts(passed)),
     )
+
+
+def _layer_number(stage: Stage, *, first: bool) -> int:
+    """Return the number of the stage's first or last layer; 0 without layers."""
+    numbers: set[int] = set()
+    for each in stage.states.tensors:
+        numbers.update(each.layers or ())
+    if not numbers:
+        return 0
+    return min(numbers) if first else max(numbers)
+
+
+def _has_layer(share: RankTensor, number: int) -> bool:
+    """Return whether a layer has a copy of a tensor."""
+    return share.layers is not None and number in share.layers
+
+
+def _made_gradients(stage: Stage, number: int, passed: Iterable[RankTensor]) -> int:
+    """Return the elements of the gradients that exist in the backward of a layer.
+
+    Backward runs from the head to the embedding: it has made the gradients of the head and of the
+    final norm, of all layers after this one, and of what it has passed of this one. That of the
+    embedding comes last.
+    """
+    made = 0
+    for share in stage.states.tensors:
+        if not share.trained:
+            continue
+        if share.layers is not None:
+            made += share.size * _layers_after(share, number)
+        elif share.tensor.kind != "embedding":
+            made += share.size
+    return made + _elements(share for share in passed if share.trained)
+
+
+def _layers_after(share: RankTensor, number: int) -> int:
+    """Return how many layers after a layer have a copy of a tensor."""
+    return len([other for other in share.layers or () if other > number])
+
+
+def _made_with(layer: Iterable[RankTensor], own: Part) -> list[RankTensor]:
+    """Return the tensors of a part whose gradients are all made at once, but for its last matrix.
+
+    The gradient of the matrix that is split by rows, which is last in forward, was made before.
+    """
+    here = [share for share in layer if share.trained and share.tensor.module == own.module]
+    return [share for share in here if share.tensor.split != "rows"]
+
+
+def _freed_casts(passed: Iterable[RankTensor]) -> int:
+    """Return the elements of autocast's casts that backward has freed: of fp32 matrices."""
+    wide = [share for share in passed if share.weight_bytes == FP32_BYTES]
+    return _elements(share for share in wide if share.tensor.kind == "linear")
 
 
 def _passed(layer: Sequence[RankTensor], own: Part, later: Sequence[Part]) -> list[RankTensor]:
     """Return a layer's tensors in `later` parts, and the last matrix of its `own` part if made."""
     modules = {part.module for part in later}
-
-    def is_passed(tensor: RankTensor) -> bool:
-        is_last = tensor.tensor.module == own.module and tensor.tensor.split == "rows"
-        return (is_last and own.made != "none") or tensor.tensor.module in modules
-
-    return [tensor for tensor in layer if is_passed(tensor)]
+    passed = []
+    for share in layer:
+        is_last = share.tensor.module == own.module and share.tensor.split == "rows"
+        if share.tensor.module in modules or (is_last and own.made != "none"):
+            passed.append(share)
+    return passed
 
 
 def _adapters_forward(stage: Stage) -> Lines:
