@@ -10,7 +10,7 @@ from tokmill.bill.gpus import Gpu, find_gpu
 from tokmill.bill.host_ram.machine import Machine
 from tokmill.bill.inputs import complete_inputs
 from tokmill.bill.models.load import load_model
-from tokmill.bill.models.model import Attention, Model, Tensor
+from tokmill.bill.models.model import Attention, Block, Model, Tensor
 from tokmill.bill.on_disk import DatasetSize
 from tokmill.settings.training import InferenceSettings, ModelSettings, TrainingSettings
 
@@ -21,7 +21,10 @@ UP = Tensor("{}.up", (8, 4), "mlp", "linear", "columns", 4, 8, LAYERS)
 
 
 def a_model(*tensors, tied=False, experts=None, attention=ATTENTION):
-    return Model("tiny", "llama", 2, 4, 8, 10, 64, tied, "silu", attention, tensors, experts)
+    blocks = (Block("latent" if attention.kv_rank else "attention", LAYERS, attention.sizes),)
+    return Model(
+        "tiny", "llama", 2, 4, 8, 10, 64, tied, "silu", attention, tensors, experts, blocks=blocks
+    )
 
 
 def a_dataset(tokens=1000, documents=10, **more):

@@ -6,7 +6,7 @@ import pytest
 
 from tokmill.bill.gpus import find_gpu
 from tokmill.bill.models.load import load_model, model_from_config
-from tokmill.bill.models.model import Attention, Model, Tensor
+from tokmill.bill.models.model import Attention, Block, Model, Tensor
 from tokmill.bill.serving import inference_bill, kv_cache_lines, weight_line
 from tokmill.errors import UsageError
 from tokmill.settings.training import InferenceSettings, ModelSettings
@@ -31,7 +31,7 @@ def a_model(**changed):
     shape = {
         "name": "tiny", "family": "llama", "layers": 2, "hidden": 8, "ffn": 16, "vocabulary": 100,
         "positions": 64, "tied": False, "activation": "silu", "attention": ATTENTION,
-        "tensors": TENSORS,
+        "tensors": TENSORS, "blocks": (Block("attention", LAYERS, ATTENTION.sizes),),
     }  # fmt: skip
     return Model(**{**shape, **changed})
 
@@ -146,7 +146,11 @@ PLAIN = Attention(heads=4, kv_heads=2, head_dim=8)
 
 
 def of_attention(attention=PLAIN, *, layers=3, positions=0):
-    return Model("tiny", "llama", layers, 32, 64, 100, positions, False, "silu", attention, ())
+    blocks = (Block("attention", tuple(range(layers)), attention.sizes),)
+    return Model(
+        "tiny", "llama", layers, 32, 64, 100, positions, False, "silu", attention, (),
+        blocks=blocks,
+    )  # fmt: skip
 
 
 def cache(model, context, **settings):

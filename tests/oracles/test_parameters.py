@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tokmill.bill.models.families import KNOWN
+from tokmill.bill.models.families import KNOWN, ROWS
 from tokmill.bill.models.family import TASKS
 from tokmill.bill.models.load import load_model, model_from_config
 from tokmill.bill.models.model import Model, Tensor
@@ -400,8 +400,15 @@ def windows(module: Any, family: str) -> tuple[int, ...]:
     return tuple(window or 0 for window in found) if any(found) else ()
 
 
+def windows_of_layers(model: Model) -> tuple[int, ...]:
+    """Return the window of each layer of ours, 0 for none; () if no layer has one."""
+    found = {i: block.window for block in model.blocks if block.window for i in block.layers}
+    return tuple(found.get(i, 0) for i in range(model.layers)) if found else ()
+
+
 def test_every_family_of_transformers_is_held_against_it() -> None:
-    assert set(DRAWS) | OWN_CODE == set(KNOWN)
+    by_parts = {name for name, row in ROWS.items() if "parts" in row}  # test_layer_kinds.py
+    assert set(DRAWS) | OWN_CODE | by_parts == set(KNOWN)
 
 
 @pytest.mark.parametrize("family", DRAWS)
@@ -415,7 +422,7 @@ def test_tensors_and_windows_are_those_of_transformers(family: str) -> None:
         found = parameters(theirs)
         assert shapes(ours) == found, config
         assert ours.parameters == theirs.num_parameters(), config
-        assert ours.attention.windows == windows(theirs, family), config
+        assert windows_of_layers(ours) == windows(theirs, family), config
 
 
 IN_TRANSFORMERS = set(dir(transformers))  # `hasattr` would import each model

@@ -177,7 +177,7 @@ def predicted(family: str, training: TrainingSettings) -> float:
     at = situation(model, training)
     symbols = activation_symbols(model, training, at)
     parts = layer_parts(at)
-    return sum(part.n_layers / 2 * evaluate(summed(part.saved), symbols) for part in parts)
+    return sum(len(part.layers) / 2 * evaluate(summed(part.saved), symbols) for part in parts)
 
 
 def settings(family: str, precision: str, **others: Any) -> TrainingSettings:

@@ -160,13 +160,17 @@ def _symbols(model: Model, sequence: int) -> dict[str, float]:
     shape, head_dim = model.attention, float(model.attention.head_dim)
     if shape.kv_rank:  # MLA: the mean of the sizes for scores and for values
         head_dim = (shape.nope_dim + shape.rope_dim + shape.value_dim) / 2
-    windows = shape.windows or (0,) * model.layers
+    attended = 0.0
+    for block in model.blocks:
+        if block.kind in ("attention", "latent"):
+            share = block.sizes["a"] * block.sizes["h"] / (shape.heads * shape.head_dim)
+            attended += share * len(block.layers) * min(block.window or sequence, sequence)
     return {
         "P_used": model.active_parameters - tables,
         "P_layers": layers - idle,
         "a": shape.heads,
         "h": head_dim,
-        "s_layers": sum(min(window or sequence, sequence) for window in windows),
+        "s_layers": attended,
     }
 
 

@@ -71,7 +71,7 @@ TIED_SUM = in_passing(
 class Stage:
     """A pipeline stage and all that decides its moments.
 
-    `number` counts from 0. `layers` is the number of its layers, `in_flight` the number of micro
+    `number` counts from 0. `numbers` are those of its layers, `in_flight` is the number of micro
     batches whose activations it keeps at the same time. `has_loss`: it is the last stage.
     """
 
@@ -81,10 +81,15 @@ class Stage:
     parts: tuple[Part, ...]
     facts: Situation
     symbols: Mapping[str, float]
-    layers: int
+    numbers: tuple[int, ...]
     in_flight: float
     has_loss: bool
     number: int = 0
+
+    @property
+    def layers(self) -> int:
+        """Return the number of its layers."""
+        return len(self.numbers)
 
     @property
     def is_hf(self) -> bool:
@@ -190,13 +195,17 @@ def offloaded_activations(stage: Stage) -> Iterator[Line]:
 
 
 def _all_kept(stage: Stage) -> Lines:
-    return _kept(stage, stage.layers * stage.in_flight)
+    return _kept(stage, stage.in_flight)
 
 
-def _kept(stage: Stage, layers: float) -> Lines:
-    """Return the activations of `layers` layers, those of all micro batches added."""
-    if stage.training.activation_offload:
-        layers = min(layers, LAYERS_ON_GPU)
+def _kept(stage: Stage, micro_batches: float, numbers: Sequence[int] = ()) -> Lines:
+    """Return the activations of all layers of micro batches, and of layers `numbers` of one more.
+
+    Those of all micro batches are added.
+    """
+    layers, share = stage.layers * micro_batches + len(numbers), 1.0
+    if stage.training.activation_offload and layers > LAYERS_ON_GPU:
+        layers, share = LAYERS_ON_GPU, LAYERS_ON_GPU / layers
     symbols = {**stage.symbols, "layers_kept": layers}
     if stage.selective:
         symbols["w_products"] = kept_products(stage.facts, symbols)
@@ -204,7 +213,13 @@ def _kept(stage: Stage, layers: float) -> Lines:
         return (rows_line("activations: kept of layers", rows, symbols, factor="n * layers_kept"),)
     if not stage.recomputed:
         of_first = math.ceil(layers / stage.layers) if stage.number == 0 else 0
-        return kept_lines(stage.parts, layers, stage.symbols, first=of_first)
+        some = frozenset(numbers)
+        return kept_lines(
+            stage.parts,
+            lambda part: share * (len(part.layers) * micro_batches + len(some & {*part.layers})),
+            stage.symbols,
+            first=of_first,
+        )
     mask = shared_mask(stage.facts) if stage.is_hf else ()
     masks = (rows_line("activations: mask", mask, stage.symbols),) if mask else ()
     return (CHECKPOINTS.line(symbols), *masks)
@@ -236,39 +251,49 @@ def _norm_backward(stage: Stage) -> Lines:
 
 
 def _layer_backward(stage: Stage, *, first: bool) -> Lines:
-    """Return the largest moment in the backward of the stage's first or last layer.
+    """Return the largest moment in the backward of the stage's first or last layer of each kind.
 
     Earlier layers still keep their activations; of waiting micro batches all layers do. Of a layer
     that is recomputed as a whole, the input is kept.
     """
-    waiting = stage.layers * (stage.in_flight - 1)
-    earlier = 0 if first else stage.layers - 1
-    input_kept = stage.recomputed and not stage.selective
-    parts = stage.parts
-    moments = [
-        _part_backward(stage, (*parts[:index], moment, *parts[index + 1 :]), index, first=first)
-        for index, part in enumerate(parts)
-        for moment in (part, *part.later)
-    ]
+    moments: list[Lines] = []
+    for number, parts in _layers_of_each_kind(stage, first=first):
+        input_kept = stage.recomputed and not stage.selective
+        earlier = [other for other in stage.numbers if other < number + input_kept]
+        kept = _kept(stage, stage.in_flight - 1, earlier)
+        forward = _adapters_forward(stage, parts)
+        moments += [(*forward, *kept)] if forward else []
+        for index, part in enumerate(parts):
+            for moment in (part, *part.later):
+                at = (*parts[:index], moment, *parts[index + 1 :])
+                moments.append((*_part_backward(stage, at, index, number, first=first), *kept))
     return (
-        *max(
-            [*moments, _adapters_forward(stage)],
-            key=lambda lines: sum(line.n_bytes for line in lines),
-        ),
-        *_kept(stage, waiting + earlier + input_kept),
+        *max(moments, key=lambda lines: sum(line.n_bytes for line in lines)),
         *(_held_by_hooks(stage) if first else ()),
         *_waiting_gradient(stage),
     )
 
 
-def _part_backward(stage: Stage, parts: tuple[Part, ...], index: int, *, first: bool) -> Lines:
-    """Return the largest moment in the backward of part `index` of the stage's first or last layer.
+def _layers_of_each_kind(stage: Stage, *, first: bool) -> Iterator[tuple[int, tuple[Part, ...]]]:
+    """Yield the number and the parts of the first or last layer with the same parts."""
+    found: dict[tuple[int, ...], int] = {}
+    numbers = reversed(stage.numbers) if first else stage.numbers
+    for number in numbers:
+        own = tuple(i for i, part in enumerate(stage.parts) if number in part.layers)
+        found[own] = number
+    for own, number in found.items():
+        yield number, tuple(stage.parts[i] for i in own)
+
+
+def _part_backward(
+    stage: Stage, parts: tuple[Part, ...], index: int, number: int, *, first: bool
+) -> Lines:
+    """Return the largest moment in the backward of part `index` of layer `number`.
 
     Backward has then passed the head, all later layers (for the `first` layer: all others), and
     some tensors of this layer. Their gradients exist, and their casts are freed.
     """
     own = parts[index]
-    number = _layer_number(stage, first=first)
     layer = [each for each in stage.states.tensors if _has_layer(each, number)]
     passed = _passed(layer, own, parts[index + 1 :])
     lines = [_gradients_line(stage, _made_gradients(stage, number, passed))]
@@ -281,16 +306,6 @@ def _part_backward(stage: Stage, parts: tuple[Part, ...], index: int, *, first: 
         *work_lines(parts, index, stage.symbols, recomputed=stage.recomputed),
         *_casts_lines(stage, layers_cast, freed=_freed_casts(passed)),
     )
-
-
-def _layer_number(stage: Stage, *, first: bool) -> int:
-    """Return the number of the stage's first or last layer; 0 without layers."""
-    numbers: set[int] = set()
-    for each in stage.states.tensors:
-        numbers.update(each.layers or ())
-    if not numbers:
-        return 0
-    return min(numbers) if first else max(numbers)
 
 
 def _has_layer(share: RankTensor, number: int) -> bool:
@@ -347,9 +362,9 @@ def _passed(layer: Sequence[RankTensor], own: Part, later: Sequence[Part]) -> li
     return passed
 
 
-def _adapters_forward(stage: Stage) -> Lines:
+def _adapters_forward(stage: Stage, parts: Iterable[Part]) -> Lines:
     """Return a layer whose adapters run forward, for the first time or recomputed."""
-    kept = tuple(row for part in stage.parts for row in part.saved)
+    kept = tuple(row for part in parts for row in part.saved)
     rows = forward_rows(stage.facts, kept) if stage.is_hf else ()
     if not rows:
         return ()

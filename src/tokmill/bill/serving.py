@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+from tokmill.bill.cache import GROWING, PREFILL_NAME, PREFILLS, caches
 from tokmill.bill.formula import Bill, Formula, Line
 from tokmill.bill.gpus import Gpu
 from tokmill.bill.models.adapters import is_plain_linear
@@ -37,7 +37,7 @@ WEIGHTS = Formula(
     "published files, fp8 0.01%; Q2_K files of llama.cpp before 2024 are 10% larger",
 )
 PREFILL = Formula(
-    "activations of a layer (prompt)",
+    PREFILL_NAME,
     "n_prompt * q_other * (4 * d + g * f / t)",
     "tensors alive at once in Hugging Face's layers under no_grad, counted operation by operation",
     "-4 to 0% for llama, qwen, gemma, olmo2, phi, opt; gpt2 -9%; fused kernels hold less",
@@ -86,38 +86,8 @@ KV_BYTES = {
 scale per 32 elements (llama.cpp's q8_0, q4_0), as much as scale and zero point per 64 (Hugging
 Face's QuantizedCache, q_group_size)."""
 
-_CELLS = 256
 _RESIDUAL_TOKENS = 128
 """Tokens that Hugging Face's QuantizedCache keeps in 16 bit (residual_length)."""
-
-KV_CACHE = Formula(
-    "KV cache",
-    "2 * L_kv * ceil(k / t) * h * tokens * b * q_kv",
-    "keys and values of every key-value head; a head is not split over GPUs, so fewer heads than "
-    "GPUs are replicated (vLLM, Megatron)",
-    "exact for full layers of Hugging Face's cache, which keeps one token less of a window; "
-    "servers keep one block more; upper bound: every query head's (Hugging Face's Falcon 40B)",
-)
-KV_CACHE_WINDOW = Formula(
-    "KV cache, sliding layers",
-    KV_CACHE.expression,
-    "the same; a layer with a sliding window keeps its window and no more (Hugging Face's cache, "
-    "vLLM's hybrid manager, llama.cpp without --swa-full)",
-    "a server that ignores windows keeps all tokens in every layer",
-)
-KV_CACHE_CROSS = Formula(
-    "KV cache, cross-attention",
-    KV_CACHE.expression,
-    "a decoder's keys and values of the encoder's tokens (Hugging Face's EncoderDecoderCache)",
-    "exact for a source as long as the context",
-)
-KV_CACHE_MLA = Formula(
-    "KV cache, compressed",
-    "L_kv * (r_kv + r_rope) * tokens * b * q_kv",
-    "DeepSeek-V2, section 2.1: one vector for all heads, not split over GPUs; as in transformers 5 "
-    "and vLLM; transformers 4 kept keys and values of every head",
-    "exact against transformers' cache",
-)
 
 MISSING = "KV cache and activations"
 _SPELT_OUT = ("gelu_new", "gelu_fast", "bloom_gelu")
@@ -178,7 +148,7 @@ def room_tokens(bill: Bill, gpu: Gpu) -> int:
     per_token = 0.0
     tokens = 0
     for line in bill.lines:
-        if line.name in (KV_CACHE.name, KV_CACHE_MLA.name):
+        if line.name in GROWING:
             tokens = round(line.symbols["tokens"] * line.symbols["b"])
             per_token += line.n_bytes / tokens
     left = gpu.memory_bytes - bill.kept_free - bill.n_bytes
@@ -254,45 +224,23 @@ def kv_cache_lines(model: Model, settings: InferenceSettings, context: int) -> t
     A sliding layer keeps its window; a paged cache keeps full blocks. Encoder layers have no cache;
     decoder layers that attend to them also cache keys and values of the encoder's tokens.
     """
-    shape = model.attention
-    symbols: dict[str, float] = {
-        "b": settings.batch, "h": shape.head_dim, "k": shape.kv_heads,
-        "q_kv": KV_BYTES[settings.kv_type], "r_kv": shape.kv_rank, "r_rope": shape.rope_dim,
-        "t": settings.serving_gpus,
-    }  # fmt: skip
-    fewer = settings.serving_gpus > shape.kv_heads and not shape.kv_rank
-    note = "key-value heads are replicated: there are fewer than GPUs" if fewer else ""
     lines = []
-    for formula, tokens, n_layers in _kept(model, settings, context):
-        symbols = {**symbols, "L_kv": n_layers, "tokens": tokens}
-        residual = {**symbols, "tokens": min(tokens, _RESIDUAL_TOKENS), "q_kv": 2.0}
-        is_integer = settings.kv_type.startswith("int")
-        most = {**symbols, "k": shape.heads} if model.style.repeated else symbols
-        high = formula.evaluate(most) + (formula.evaluate(residual) if is_integer else 0)
-        high = round(server_of(settings).more * high)
-        lines.append(formula.line(symbols, high_bytes=high, note=note))
+    server = server_of(settings)
+    for cache in caches(model, context, settings.kv_block or 1, server.ahead):
+        symbols = {
+            **cache.sizes, "L_kv": cache.layers, "b": settings.batch, "t": settings.serving_gpus,
+            "q_kv": KV_BYTES[settings.kv_type], "q_other": 2.0,
+        }  # fmt: skip
+        fewer = cache.is_split and settings.serving_gpus > cache.sizes["k"]
+        note = "key-value heads are replicated: there are fewer than GPUs" if fewer else ""
+        residual = {**symbols, "tokens": min(symbols.get("tokens", 0), _RESIDUAL_TOKENS)}
+        is_integer = settings.kv_type.startswith("int") and "q_kv" in cache.formula.expression
+        most = {**symbols, "k": cache.sizes["a"]} if model.style.repeated else symbols
+        high = cache.formula.evaluate(most)
+        high += cache.formula.evaluate({**residual, "q_kv": 2.0}) if is_integer else 0
+        high = round(server.more * high)
+        lines.append(cache.formula.line(symbols, high_bytes=high, note=note))
     return tuple(lines)
-
-
-def _kept(
-    model: Model, settings: InferenceSettings, context: int
-) -> Iterator[tuple[Formula, int, int]]:
-    """Yield the formula of layers, the tokens that each of them keeps, and their number."""
-    block, ahead = settings.kv_block or 1, server_of(settings).ahead
-    windows = model.attention.windows or (0,) * model.decoder_layers
-    kept = (min(_cells(window, ahead) if window else context, context) for window in windows)
-    for tokens, n_layers in sorted(Counter(-(-n // block) * block for n in kept).items()):
-        formula = KV_CACHE_WINDOW if tokens < context else KV_CACHE
-        if model.attention.kv_rank:
-            formula = KV_CACHE_MLA
-        yield formula, tokens, n_layers
-    if model.cross_layers:
-        yield KV_CACHE_CROSS, -(-context // block) * block, model.cross_layers
-
-
-def _cells(window: int, ahead: int) -> int:
-    """Return the tokens that a layer with a window keeps: llama.cpp rounds them up."""
-    return -(-(window + ahead) // _CELLS) * _CELLS if ahead else window
 
 
 def _temporary_lines(model: Model, settings: InferenceSettings) -> Iterator[Line]:
@@ -334,10 +282,10 @@ def _prefill_line(model: Model, symbols: dict[str, float]) -> Line:
         parts.append((PREFILL_EXPERTS, 9 if model.style.clamped else 4))
     if model.attention.kv_rank:
         parts.append((PREFILL_MLA, 0))
-    formula, symbols = max(
-        ((formula, {**symbols, "g": widths}) for formula, widths in parts),
-        key=lambda each: each[0].evaluate({**each[1], "n_prompt": 1}),
-    )
+    values = [(formula, {**symbols, "g": widths}) for formula, widths in parts]
+    mixers = (block for block in model.blocks if block.kind in PREFILLS)
+    values += [(PREFILLS[block.kind], {**symbols, **block.sizes}) for block in mixers]
+    formula, symbols = max(values, key=lambda each: each[0].evaluate({**each[1], "n_prompt": 1}))
     return formula.line(
         symbols,
         high_bytes=round(1.1 * formula.evaluate(symbols)),

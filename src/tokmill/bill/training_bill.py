@@ -243,10 +243,10 @@ def _stage(model: Model, training: TrainingSettings, number: int) -> Stage:
         model=model,
         training=training,
         states=states,
-        parts=tuple(_of_layers(model, parts, layers)),
+        parts=tuple(_of_layers(parts, layers)),
         facts=facts,
         symbols=symbols | {"q_gradient": states.gradients.symbols["q_gradient"]},
-        layers=len(layers),
+        numbers=tuple(layers),
         in_flight=min(_in_flight(training, number), training.accumulation),
         has_loss=number == training.pipeline_parallel - 1,
         number=number,
@@ -265,14 +265,11 @@ def _in_flight(training: TrainingSettings, number: int) -> float:
     return (2 * (p - number - 1) + (v - 1) * p + 1) / v
 
 
-def _of_layers(model: Model, parts: Iterable[Part], layers: Sequence[int]) -> Iterator[Part]:
-    """Yield the parts with their number of layers in a stage; most parts by the stage's share."""
-    sparse = len(set(layers) & set(model.experts.layers)) if model.experts else 0
-    counts = {"feed-forward": len(layers) - sparse, "experts": sparse}
+def _of_layers(parts: Iterable[Part], layers: Sequence[int]) -> Iterator[Part]:
+    """Yield the parts that the layers of a stage have."""
     for part in parts:
-        n_layers = counts.get(part.name, round(part.n_layers * len(layers) / model.layers))
-        if n_layers:
-            yield replace(part, n_layers=n_layers)
+        if here := tuple(layer for layer in part.layers if layer in layers):
+            yield replace(part, layers=here)
 
 
 def left_out(facts: Situation, training: TrainingSettings) -> Iterator[str]:
@@ -294,7 +291,7 @@ def left_out(facts: Situation, training: TrainingSettings) -> Iterator[str]:
 
 def _attention_limits(facts: Situation, training: TrainingSettings) -> Iterator[str]:
     """Yield what is not counted of attention, and where its kernel was assumed."""
-    slides = any(0 < window <= training.sequence for window in facts.model.attention.windows)
+    slides = any(window <= training.sequence for window in facts.model.windows)
     if slides and not facts.eager and not facts.masked:
         yield "sdpa masks of sliding windows (counted with attention sdpa-mask)"
     if facts.style.leaves_out and not facts.eager:

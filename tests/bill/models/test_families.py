@@ -24,10 +24,17 @@ SMALLEST = {
 }  # fmt: skip
 
 
+OF_LAYERS = {
+    "nemotron_h": {"hybrid_override_pattern": "ME*-"},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
+}
+"""Keys of families that have no rule for the kinds of their layers."""
+
+
 def smallest(name: str, **more: Any) -> Model:
     own = {common: key for key, common in KNOWN[name].names.items()}
     config = {own.get(key, key): value for key, value in SMALLEST.items()}
-    return model_from_config({**config, "model_type": name, **more})
+    return model_from_config({**config, "model_type": name, **OF_LAYERS.get(name, {}), **more})
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -51,7 +58,15 @@ def test_inference_holds_the_weights_and_the_keys_of_decoder_layers(name: str) -
     bill = inference_bill(model, InferenceSettings(), context=64)
     kept = sum(line.symbols["L_kv"] for line in bill.lines if line.name.startswith("KV cache"))
     assert bill.lines[0].n_bytes == 2 * model.parameters + model.buffer_bytes
-    assert kept == model.decoder_layers + model.cross_layers
+    keeping = [
+        layer
+        for block in model.blocks
+        if block.kind not in ("mlp", "experts", "inputs", "other") and "shared" not in block.traits
+        for layer in block.layers
+        if layer >= model.encoder_layers
+    ]
+    assert kept == len(keeping)
+    assert set(keeping) == set(range(model.encoder_layers, model.layers)) or name == "nemotron_h"
 
 
 L, D, A, V = 3, 64, 4, 50

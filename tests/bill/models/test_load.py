@@ -49,8 +49,9 @@ def test_another_number_of_layers_follows_the_rule_of_the_family(tmp_path: Path)
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
 
-    assert load(name=str(path)).attention.windows == ()
-    assert load(name=str(path), layers=3).attention.windows == (4096, 0, 4096)
+    sliding = [block for block in load(name=str(path), layers=3).blocks if block.window]
+    assert load(name=str(path)).windows == ()
+    assert [(block.window, block.layers) for block in sliding] == [(4096, (0, 2))]
 
 
 @pytest.mark.parametrize("family", [name for name in FAMILIES if KNOWN[name].needed])

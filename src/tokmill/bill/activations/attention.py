@@ -20,6 +20,7 @@ from tokmill.bill.activations.part import (
 )
 from tokmill.bill.activations.situation import Situation
 from tokmill.bill.formula import Formula
+from tokmill.bill.models.model import Block
 from tokmill.bill.states.optimizers import FP32_BYTES
 
 QUERY = kept("attention: queries", "q * a * h")
@@ -82,22 +83,28 @@ LATENT_EAGER = kept(
     "MLA: queries and keys with rotary part, values, and the attention output, all eager",
     "2 * q * a * (h_nope + r_rope) + 2 * q * a * h_v",
 )
+GATE = kept("attention: gate of its output, and the output before it", "2 * q * a * h")
+HEADS_WITHOUT_WEIGHT = kept(
+    "norm of queries and keys without weights: inputs in fp32, and 1/rms",
+    "4 * (a + k) * h + 4 * (a + k)",
+)
+VALUE_NORM = kept("norm of the values: inputs in fp32, and 1/rms", "4 * k * h + 4 * k")
 SINKS = kept(
     "eager attention with sinks: places of the largest scores, and the sinks' share",
     "8 * a + q * a",
 )
 
 
-def attention(facts: Situation) -> Part:
+def attention(facts: Situation, block: Block) -> Part:
     """Return the part of a layer that attends, with its norms and projections."""
     style = facts.style
-    first = norm(facts) if style.norms_before else ()
+    first = norm(facts) if style.norms_before and "beside" not in block.traits else ()
     saved = (
         *first,
-        *inputs(facts, style.inputs[0]),
+        *inputs(facts, block.reads or style.inputs[0]),
         *adapter_rows(facts, "attention", ATTENDED),
         *head_norms(facts),
-        *(_eager(facts) if facts.eager else _kernel(facts)),
+        *(_eager(facts, block) if facts.eager else _kernel(facts, block)),
         *(norm(facts) if style.norms_after else ()),
         *dropout(facts),
     )
@@ -108,23 +115,23 @@ def attention(facts: Situation) -> Part:
         saved,
         left,
         gradients,
-        facts.model.layers,
+        block.layers,
         shared=_own_input(facts),
         not_first=() if facts.trained else first,
     )
 
 
-def cross_attention(facts: Situation) -> Part:
+def cross_attention(facts: Situation, block: Block) -> Part:
     """Return the part of a decoder's layer that attends to the encoder.
 
     All layers read the encoder's output, which stands outside; of 16-bit copies each has two.
     """
     copies = inputs(facts, 2) if facts.own_copies else ()
-    kernel = _eager(facts) if facts.eager else _kernel(facts)
+    kernel = _eager(facts, block) if facts.eager else _kernel(facts, block)
     kernel = tuple(row for row in kernel if row is not POSITION_BIAS)  # one for all layers
     saved = (*norm(facts), *inputs(facts, 1), *copies, *kernel, *dropout(facts))
     left, gradients = _backward(facts, saved)
-    return Part("cross-attention", "attention", saved, left, gradients, facts.model.cross_layers)
+    return Part("cross-attention", "attention", saved, left, gradients, block.layers)
 
 
 def _own_input(facts: Situation) -> Formula | None:
@@ -136,21 +143,33 @@ def _own_input(facts: Situation) -> Formula | None:
     return RMS_INPUT if facts.residual == FP32_BYTES else None
 
 
-def _kernel(facts: Situation) -> Rows:
+def _kernel(facts: Situation, block: Block) -> Rows:
     """Return the rows of a fused kernel: FlashAttention, or sdpa."""
-    if facts.model.attention.kv_rank:
-        return LATENTS, LATENT_HEADS, LOG_SUM_EXP
-    grouped = facts.model.attention.kv_heads < facts.model.attention.heads
-    if facts.style.repeated or (facts.masked and grouped):
-        heads: Rows = (QUERY, REPEATED)
+    if block.kind == "latent":
+        return LATENTS, LATENT_HEADS, LOG_SUM_EXP, *_gate(facts, block)
+    grouped = block.sizes["k"] < block.sizes["a"]
+    if "shared" in block.traits:
+        heads: Rows = (QUERY,)
+    elif "keys" in block.traits:
+        heads = (QUERY, KEY)
+    elif facts.style.repeated or (facts.masked and grouped):
+        heads = (QUERY, REPEATED)
     elif facts.style.fused == "all":
         heads = (FUSED,)
     elif facts.style.fused == "value":
         heads = (QUERY, KEY, FUSED)
     else:
         heads = (QUERY, KEY, VALUE)
-    copied = (ATTENDED,) if facts.trained and facts.style.copied else ()
-    return (*heads, RESULT, LOG_SUM_EXP, *copied, *_mask(facts))
+    gate = _gate(facts, block)
+    copied = (ATTENDED,) if facts.trained and (facts.style.copied or gate) else ()
+    return (*heads, RESULT, LOG_SUM_EXP, *copied, *gate, *_mask(facts))
+
+
+def _gate(facts: Situation, block: Block) -> Rows:
+    """Return the rows of a gate of attention's output."""
+    gates = (GATE,) if "gate" in block.traits else ()
+    heads = (HEADS_WITHOUT_WEIGHT,) if "norm without weight" in block.traits else ()
+    return (*gates, *heads, *((VALUE_NORM,) if "value norm" in block.traits else ()))
 
 
 def _mask(facts: Situation) -> Rows:
@@ -159,11 +178,12 @@ def _mask(facts: Situation) -> Rows:
     return (MASK,) if facts.masked else ()
 
 
-def _eager(facts: Situation) -> Rows:
-    if facts.model.attention.kv_rank:
+def _eager(facts: Situation, block: Block) -> Rows:
+    if block.kind == "latent":
         return LATENT_RANKS, LATENT_EAGER, *_scores(facts)
     sinks = (SINKS,) if facts.style.sinks else ()
-    return QUERY, REPEATED, *((ATTENDED,) if facts.trained else ()), *_scores(facts), *sinks
+    attended = (ATTENDED,) if facts.trained else ()
+    return QUERY, REPEATED, *attended, *_gate(facts, block), *_scores(facts), *sinks
 
 
 def _scores(facts: Situation) -> Rows:

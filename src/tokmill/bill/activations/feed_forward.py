@@ -19,7 +19,7 @@ from tokmill.bill.activations.part import (
 )
 from tokmill.bill.activations.situation import Situation
 from tokmill.bill.formula import Formula
-from tokmill.bill.models.model import Experts
+from tokmill.bill.models.model import Block
 from tokmill.bill.states.optimizers import FP32_BYTES
 
 LINEAR_ACTIVATIONS = ("relu",)
@@ -48,12 +48,13 @@ GRADIENT_GELU_NEW = Formula(
 )
 
 
-def feed_forward(facts: Situation) -> Part:
+def feed_forward(facts: Situation, block: Block) -> Part:
     """Return the feed-forward part of a layer, with its norms."""
-    style, experts = facts.style, facts.model.experts
+    style = facts.style
+    one_norm = style.one_norm or "beside" in block.traits
     before = (
-        *(() if style.one_norm or not style.norms_before else norm(facts, shared=style.parallel)),
-        *(() if style.one_norm and not facts.own_copies else inputs(facts, style.inputs[1])),
+        *(() if one_norm or not style.norms_before else norm(facts, shared=style.parallel)),
+        *(() if one_norm and not facts.own_copies else inputs(facts, style.inputs[1])),
     )
     inside, gradients = _activation(facts)
     if facts.model.dropout and style.inner_dropout:
@@ -67,7 +68,7 @@ def feed_forward(facts: Situation) -> Part:
         (*before, *inside, *last, *after),
         (*before, *inside, *after),
         (GRADIENT_RESIDUAL, *gradients),
-        facts.model.layers - (len(experts.layers) if experts else 0),
+        block.layers,
     )
 
 
@@ -100,6 +101,10 @@ EXPERTS = Formula(
     f"{HOOKS}; torch's autocast has no grouped product in its list",
     "exact on one GPU; with expert parallelism tokens are taken as spread evenly",
 )  # fmt: skip
+EVERY_EXPERT = Formula(
+    "experts that compute every token (Llama 4): inputs, scaled, gate and up, activated, product",
+    "E * (x_e * (2 * d + 4 * m) + x_e)", HOOKS, "within 1% of a layer",
+)  # fmt: skip
 ROUTER_INPUT = kept("router in fp32 (DeepSeek): its input", "4 * d")
 EXPERTS_CLAMPED = Formula(
     "active experts of gpt-oss: inputs, gate and up, clamped, sigmoid, products, output",
@@ -123,12 +128,28 @@ SHARED_EXPERT = Formula(
 SHARED_GATE = kept("gate of the shared expert: its input", "q * d")
 
 
-def experts_part(facts: Situation, experts: Experts) -> Part:
+LAYER_INPUTS = kept(
+    "input of the layer's own: gated, and normalized",
+    "4 * q * p + q * d",
+)
+GRADIENT_LAYER_INPUTS = in_passing("gradient of the layer's own input", "2 * q * p")
+
+
+def layer_inputs(facts: Situation, block: Block) -> Part:
+    """Return the part of a layer that adds an input of its own for each token (Gemma 4)."""
+    rows = (*norm(facts), LAYER_INPUTS)
+    gradients = (GRADIENT_RESIDUAL, GRADIENT_LAYER_INPUTS)
+    return Part("input of the layer's own", "mlp", rows, rows, gradients, block.layers)
+
+
+def experts_part(facts: Situation, block: Block) -> Part:
     """Return the part of a layer that holds experts, with its norm."""
     gate = (SHARED_GATE,) if facts.style.shared_gate else ()
     copies = inputs(facts, 2) if facts.own_copies else ()
-    shared = (SHARED_EXPERT, *gate, *copies) if experts.shared_ffn else ()
+    shared = (SHARED_EXPERT, *gate, *copies) if block.sizes["f_shared"] else ()
     chosen = EXPERTS_CLAMPED if facts.style.clamped else EXPERTS
+    if "every" in block.traits:
+        chosen = EVERY_EXPERT
     wide = facts.style.router_fp32 and facts.residual < FP32_BYTES
     router = (ROUTER, *((ROUTER_INPUT,) if wide else ()))
     others = (*norm(facts), *inputs(facts, 1), *router, *shared)
@@ -139,7 +160,7 @@ def experts_part(facts: Situation, experts: Experts) -> Part:
         saved,
         saved,
         (GRADIENT_RESIDUAL, EXPERTS_CLAMPED if facts.style.clamped else GRADIENT_OUTPUTS),
-        len(experts.layers),
+        block.layers,
         made="none",
     )
     gates = replace(

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tokmill.bill.activations.attention import LOG_SUM_EXP, RESULT, attention, cross_attention
-from tokmill.bill.activations.feed_forward import experts_part, feed_forward
+from tokmill.bill.activations.feed_forward import experts_part, feed_forward, layer_inputs
+from tokmill.bill.activations.mixers import MIXERS, mixer
 from tokmill.bill.activations.part import IDS, INPUT, Part, Rows, dropout, kept, norm
-from tokmill.bill.activations.situation import Situation
+from tokmill.bill.activations.situation import Situation, named_blocks
 from tokmill.bill.formula import Formula
+from tokmill.bill.models.model import Block, BlockKind
 
 TRANSFORM = kept("matrix before the head: input of its activation", "q * d")
 
 
 def layer_parts(facts: Situation) -> tuple[Part, ...]:
-    """Return the parts of a layer in the order of its forward pass.
+    """Return the parts of the layers in the order of a forward pass.
 
-    A mixture's layers hold experts where others have the feed-forward layer.
+    A layer has only some of them: those whose `layers` hold its number.
     """
-    parts = [attention(facts)]
-    if facts.model.cross_layers:
-        parts.append(cross_attention(facts))
-    if facts.model.experts is None or len(facts.model.experts.layers) < facts.model.layers:
-        parts.append(feed_forward(facts))
-    if facts.model.experts is not None:
-        parts.append(experts_part(facts, facts.model.experts))
-    return tuple(parts)
+    return tuple(
+        PARTS[block.kind](facts, block).renamed(names)
+        for block, names in named_blocks(facts.model)
+        if block.kind in PARTS
+    )
+
+
+PARTS: Mapping[BlockKind, Callable[[Situation, Block], Part]] = {
+    "attention": attention,
+    "latent": attention,
+    "cross": cross_attention,
+    **dict.fromkeys(MIXERS, mixer),
+    "mlp": feed_forward,
+    "inputs": layer_inputs,
+    "experts": experts_part,
+}
 
 
 def outside_rows(facts: Situation) -> Rows:

@@ -11,9 +11,11 @@ Tokens of a rank are all those of the sequence; `u` GPUs split what lies between
 
 from __future__ import annotations
 
+from tokmill.bill.activations.mixers import MIXERS, mixer
 from tokmill.bill.activations.part import Part, Rows
-from tokmill.bill.activations.situation import Situation
+from tokmill.bill.activations.situation import Situation, named_blocks
 from tokmill.bill.formula import Formula
+from tokmill.bill.models.model import Block
 from tokmill.settings.training import TrainingSettings
 
 KORTHIKANTI = "Korthikanti et al. 2022, section 4; hooks on saved tensors, megatron-core 0.16.1"
@@ -95,19 +97,27 @@ GRADIENT_EXPERTS = Formula(
 
 def megatron_parts(facts: Situation, training: TrainingSettings) -> tuple[Part, ...]:
     """Return the parts of a layer that is not recomputed in full."""
-    experts, layers = facts.model.experts, facts.model.layers
-    sparse = len(experts.layers) if experts else 0
-    parts = [_attention(facts, training)]
-    if sparse < layers:
-        parts.append(_feed_forward(facts, layers - sparse))
-    if experts:
-        is_trained = facts.trained or _has_adapters(facts, "experts", last=False)
-        rows = (*_norm(facts, "experts"), ROUTER, EXPERTS if is_trained else FROZEN_EXPERTS)
-        if experts.shared_ffn:
-            rows = (*rows, SHARED_EXPERT if is_trained else FROZEN_SHARED)
-        gradients = (GRADIENT_RESIDUAL, GRADIENT_EXPERTS)
-        parts.append(Part("experts", "experts", rows, rows, gradients, sparse))
+    parts: list[Part] = []
+    for block, names in named_blocks(facts.model):
+        if block.kind in ("attention", "latent"):
+            parts.append(_attention(facts, training, block).renamed(names))
+        elif block.kind in MIXERS:
+            parts.append(mixer(facts, block).renamed(names))
+        elif block.kind == "mlp":
+            parts.append(_feed_forward(facts, block).renamed(names))
+        elif block.kind == "experts":
+            parts.append(_experts(facts, block).renamed(names))
     return tuple(parts)
+
+
+def _experts(facts: Situation, block: Block) -> Part:
+    """Return the part of a layer that holds experts."""
+    is_trained = facts.trained or _has_adapters(facts, "experts", last=False)
+    rows = (*_norm(facts, "experts"), ROUTER, EXPERTS if is_trained else FROZEN_EXPERTS)
+    if block.sizes["f_shared"]:
+        rows = (*rows, SHARED_EXPERT if is_trained else FROZEN_SHARED)
+    gradients = (GRADIENT_RESIDUAL, GRADIENT_EXPERTS)
+    return Part("experts", "experts", rows, rows, gradients, block.layers)
 
 
 def megatron_outside(facts: Situation, *, first: bool, last: bool) -> Rows:
@@ -134,13 +144,13 @@ def _has_adapters(facts: Situation, module: str, *, last: bool) -> bool:
     return any((target.split == "rows") == last for target in here)
 
 
-def _attention(facts: Situation, training: TrainingSettings) -> Part:
+def _attention(facts: Situation, training: TrainingSettings, block: Block) -> Part:
     """Return the part of a layer that attends; recomputed core attention keeps no scores."""
     # An encoder masks padding, for which Megatron-LM's attention keeps its scores.
     encoder = training.attention == "auto" and facts.model.encoder_layers
     fused = training.attention != "eager" and not encoder
     adapted = _has_adapters(facts, "attention", last=True)
-    latent = facts.model.attention.kv_rank > 0
+    latent = block.kind == "latent"
     # Without a trained matrix or an adapter behind it, only a fused kernel keeps its output.
     has_output = facts.trained or adapted or (fused and training.checkpointing != "selective")
     heads = (LATENTS, LATENT_HEADS) if latent else (HEADS if has_output else FROZEN_HEADS,)
@@ -154,11 +164,11 @@ def _attention(facts: Situation, training: TrainingSettings) -> Part:
         gradients = (GRADIENT_RESIDUAL, GRADIENT_SCORES)
     kept = saved if training.checkpointing == "selective" else (*saved, *inside)
     left = (*saved, *inside)
-    return Part("attention", "attention", kept, left, gradients, facts.model.layers, NORM)
+    return Part("attention", "attention", kept, left, gradients, block.layers, NORM)
 
 
-def _feed_forward(facts: Situation, layers: int) -> Part:
-    """Return the feed-forward part of a layer, which `layers` layers have."""
+def _feed_forward(facts: Situation, block: Block) -> Part:
+    """Return the feed-forward part of a layer."""
     adapted = _has_adapters(facts, "mlp", last=True)
     left = (*_norm(facts, "mlp"), GATED_INPUT if facts.style.gated else ACTIVATION_INPUT)
     last = (
@@ -166,4 +176,4 @@ def _feed_forward(facts: Situation, layers: int) -> Part:
         *((ADAPTER_RANK,) if adapted else ()),
     )
     gradients = (GRADIENT_RESIDUAL, *(GRADIENT_F,) * (3 if facts.style.gated else 2))
-    return Part("feed-forward", "mlp", (*left, *last), left, gradients, layers)
+    return Part("feed-forward", "mlp", (*left, *last), left, gradients, block.layers)

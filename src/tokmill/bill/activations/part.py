@@ -11,9 +11,10 @@ weights x is 4 and q is 2, and every linear layer keeps its own 16-bit copy of a
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tokmill.bill.activations.situation import Situation
@@ -52,7 +53,7 @@ class Part:
     """A part of a layer: rows that it keeps, and those at the greatest moment of its backward.
 
     Then `left` are the kept ones that are still there, and `gradients` stand beside them.
-    `n_layers` have the part. `shared` is the row that is the layer's input itself, not a copy.
+    `layers` have the part. `shared` is the row that is the layer's input itself, not a copy.
     `not_first`, which `saved` begins with, are rows that the model's first layer lacks: its input
     needs no gradient. `made`: the part's matrices whose gradients are made at that moment. `later`
     is the part at later moments of its backward, one of which may be greater.
@@ -63,11 +64,32 @@ class Part:
     saved: Rows
     left: Rows
     gradients: Rows
-    n_layers: int
+    layers: tuple[int, ...]
     shared: Formula | None = None
     not_first: Rows = ()
     made: Literal["none", "last", "all"] = "last"
     later: tuple[Part, ...] = ()
+
+    def renamed(self, names: Mapping[str, str]) -> Part:
+        """Return the part with other symbols in its formulas."""
+        if not names:
+            return self
+        return replace(
+            self,
+            saved=_renamed(self.saved, names),
+            left=_renamed(self.left, names),
+            gradients=_renamed(self.gradients, names),
+            later=tuple(part.renamed(names) for part in self.later),
+        )
+
+
+def _renamed(rows: Rows, names: Mapping[str, str]) -> Rows:
+    """Return rows whose expressions have other symbols."""
+    pattern = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
+    return tuple(
+        replace(row, expression=pattern.sub(lambda found: names[found[0]], row.expression))
+        for row in rows
+    )
 
 
 def inputs(facts: Situation, linears: int) -> Rows:
@@ -89,6 +111,7 @@ RMS_ORIGINAL = kept("RMSNorm of T5: input in 16 bit beside the fp32 copy", "x * 
 RMS_FP32 = kept(
     "RMSNorm with its weight in fp32 (Gemma, OLMo-2): normalized input in fp32", "4 * d"
 )
+CENTERED = kept("norm of Cohere: centered input in fp32", "4 * d")
 RMS_HEADS = kept(
     "RMSNorm of each query and key: inputs in fp32, and 1/rms", "4 * (a + k) * h + 4 * (a + k)"
 )
@@ -105,16 +128,21 @@ GRADIENT_NORM = in_passing("gradients inside an RMSNorm, five in fp32", "20 * d"
 GRADIENT_LAYER_NORM = in_passing("gradients before and after a LayerNorm", "2 * x * d")
 
 
+IN_FP32 = ("rms32", "centered")
+"""Norms that multiply with their weight in fp32."""
+
+
 def norm(facts: Situation, *, shared: bool = False) -> Rows:
     """Return the rows of a norm of width d; `shared`: another norm keeps its input already."""
     if facts.style.norm == "layer":
         return LAYER_NORM_STATISTICS, *(() if shared else (LAYER_NORM,))
-    result = RMS_FP32 if facts.style.norm == "rms32" else RMS_RESIDUAL
+    result = RMS_FP32 if facts.style.norm in IN_FP32 else RMS_RESIDUAL
     twice = facts.style.norm == "t5" and facts.residual < FP32_BYTES
     return (
         RMS_INPUT,
         RMS_INVERSE,
         *((RMS_ORIGINAL,) if twice else ()),
+        *((CENTERED,) if facts.style.norm == "centered" else ()),
         *((result,) if facts.trained else ()),
     )
 
@@ -122,7 +150,7 @@ def norm(facts: Situation, *, shared: bool = False) -> Rows:
 def head_norms(facts: Situation) -> Rows:
     """Return the rows of norms of queries and keys."""
     inputs = {"": None, "each": RMS_HEADS, "all": RMS_QUERY_KEY}[facts.style.heads]
-    result = NORMED_HEADS_FP32 if facts.style.norm == "rms32" else NORMED_HEADS
+    result = NORMED_HEADS_FP32 if facts.style.norm in IN_FP32 else NORMED_HEADS
     return (inputs, *((result,) if facts.trained else ())) if inputs else ()
 
 
@@ -207,16 +235,20 @@ def rows_line(
 
 
 def kept_lines(
-    parts: Sequence[Part], kept: float, symbols: Mapping[str, float], *, first: int = 0
+    parts: Sequence[Part],
+    of_part: Callable[[Part], float],
+    symbols: Mapping[str, float],
+    *,
+    first: int = 0,
 ) -> tuple[Line, ...]:
-    """Return the activations of `kept` layers, those of all micro batches added, a line per part.
+    """Return the activations of layers, those of all micro batches added, a line per part.
 
-    `first` of these layers are the model's first layer; rows that it lacks have a separate line.
+    `of_part` returns the layers with a part whose activations are kept. `first` of these layers are
+    the model's first layer; rows that it lacks have a separate line.
     """
-    layers = max(part.n_layers for part in parts)
     lines = []
     for part in parts:
-        name, count = f"activations: {part.name}", kept * part.n_layers / layers
+        name, count = f"activations: {part.name}", of_part(part)
         later = part.not_first if first else ()
         for title, rows, n in (
             (name, part.saved[len(later) :], count),
@@ -233,12 +265,9 @@ def work_lines(
 ) -> tuple[Line, ...]:
     """Return one layer at the largest moment in the backward of part `index`: kept rows, gradients.
 
-    The input of a recomputed layer is not counted: it is a checkpoint. A layer has experts or a
-    feed-forward layer, never both.
+    The input of a recomputed layer is not counted: it is a checkpoint.
     """
-    either = {"mlp", "experts"}
-    before = [part for part in parts[:index] if {part.module, parts[index].module} != either]
-    kept = [row for part in before for row in part.saved] + list(parts[index].left)
+    kept = [row for part in parts[:index] for row in part.saved] + list(parts[index].left)
     if recomputed and parts[0].shared in kept:
         kept.remove(parts[0].shared)
     named = (

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tokmill.bill.models.adapters import adapted
-from tokmill.bill.models.model import Model, Style, Tensor
+from tokmill.bill.models.model import Block, Model, Style, Tensor
 from tokmill.bill.states.optimizers import FP32_BYTES
 from tokmill.bill.states.parallel import expert_tensor_parallel, sharding_of
 from tokmill.bill.states.precision import SCHEMES, frozen_type, is_prepared, precision_of, scheme_of
@@ -107,17 +109,18 @@ def activation_symbols(
     """
     ranks, expert_ranks = training.tensor_parallel, expert_tensor_parallel(training)
     split = ranks if training.sequence_parallel else 1
-    attention, experts = model.attention, model.experts
     # DPO takes log-probabilities of the logits as they are, without a loss of the model.
     in_fp32 = facts.style.loss_fp32 and not training.reference_model
+    sizes = dict(ABSENT)
+    for block, names in named_blocks(model):
+        for name, value in block.sizes.items():
+            sizes[names.get(name, name)] = _of_rank(name, value, ranks, expert_ranks)
     return {
+        **sizes,
         "V": model.outputs,
-        "a": attention.heads / ranks,
         "b": training.micro_batch,
         "d": model.hidden,
-        "f": model.ffn / ranks,
-        "h": attention.head_dim,
-        "k": max(attention.kv_heads / ranks, 1),
+        "e_rank": sizes["e"] * expert_ranks / split,
         "n": training.micro_batch * training.sequence / training.context_parallel,
         "q": facts.product,
         "q_loss": FP32_BYTES if in_fp32 or facts.autocast else facts.product,
@@ -128,14 +131,52 @@ def activation_symbols(
         "x": facts.residual,
         "x_e": facts.product if training.transformers == "4" else facts.residual,
         "y": facts.adapter or facts.product,
-        "r_kv": attention.kv_rank,
-        "r_q": attention.q_rank,
-        "r_rope": attention.rope_dim,
-        "h_nope": attention.nope_dim,
-        "h_v": attention.value_dim,
-        "E": experts.count if experts else 0,
-        "e": experts.active if experts else 0,
-        "e_rank": experts.active * expert_ranks / split if experts else 0,
-        "m": experts.ffn / expert_ranks if experts else 0,
-        "f_shared": experts.shared_ffn / ranks if experts else 0,
     }
+
+
+ABSENT = dict.fromkeys(
+    ("a", "f", "h", "k", "r_kv", "r_q", "r_rope", "h_nope", "h_v", "E", "e", "m", "f_shared"), 0.0
+)
+"""Sizes of parts that a model may not have."""
+SPLIT = ("a", "f", "f_shared", "a_k", "a_v", "c", "a_m")
+"""Sizes of which a tensor-parallel rank has its share."""
+
+
+def _of_rank(name: str, value: float, ranks: int, expert_ranks: float) -> float:
+    """Return a rank's share of a size."""
+    if name == "k":
+        return max(value / ranks, 1)
+    if name == "m":
+        return value / expert_ranks
+    return value / ranks if name in SPLIT else value
+
+
+def named_blocks(model: Model) -> Iterator[tuple[Block, Mapping[str, str]]]:
+    """Yield the blocks of a model, those that keep the same as one, and new names of their symbols.
+
+    The first block with a symbol gives it its value; one with another value has another symbol: h,
+    then h_2.
+    """
+    joined: dict[Any, Block] = {}
+    for block in model.blocks:
+        key = block.kind, tuple(block.sizes.items()), block.traits, block.reads
+        one = joined.get(key, replace(block, layers=()))
+        joined[key] = replace(one, layers=tuple(sorted({*one.layers, *block.layers})))
+    known: dict[str, float] = {}
+    for block in joined.values():
+        names = {}
+        for name, value in block.sizes.items():
+            symbol = _symbol(name, value, known)
+            known[symbol] = value
+            if symbol != name:
+                names[name] = symbol
+        yield block, names
+
+
+def _symbol(name: str, value: float, known: Mapping[str, float]) -> str:
+    """Return the symbol of a size: its name, with a number if the name has another value."""
+    symbol, number = name, 1
+    while known.get(symbol, value) != value:
+        number += 1
+        symbol = f"{name}_{number}"
+    return symbol

@@ -6,7 +6,7 @@ into a `Layer`; `decoder` makes the model of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ from tokmill.bill.models.family import (
     norm,
     norms,
 )
-from tokmill.bill.models.model import Attention, Experts, Model, Style, Tensor
+from tokmill.bill.models.model import Attention, Block, Experts, Model, Style, Tensor
 from tokmill.errors import UsageError
 
 DROPOUTS = (
@@ -49,6 +49,8 @@ class Layer:
 
     shape: Shape
     tensors: Part = ()  # all tensors of a model that the parts below do not describe
+    inside: Part = ()  # all tensors of the layers, of a family that is described by its parts
+    blocks: tuple[Block, ...] = ()  # the parts; (): attention, feed-forward layer and experts
     qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
     out: str = "self_attn.o_proj"
     qkv_bias: bool = False
@@ -101,8 +103,9 @@ def decoder(f: Fields, layer: Layer) -> Model:
         positions=f.size("max_position_embeddings"),
         tied=s.tied and labels is None,
         activation=layer.activation or f.text("hidden_act"),
-        attention=layer.attention or Attention(s.heads, s.kv_heads, s.head_dim, layer.windows),
+        attention=layer.attention or Attention(s.heads, s.kv_heads, s.head_dim),
         tensors=tensors,
+        blocks=layer.blocks or tuple(_blocks(layer)),
         experts=layer.experts,
         dropout=max(f.share(key) for key in DROPOUTS),
         attention_dropout=max(f.share(key) for key in ATTENTION_DROPOUTS),
@@ -120,12 +123,15 @@ def _tensors(f: Fields, layer: Layer) -> Part:
     width = layer.embed_width or s.hidden
     positions = layer.n_positions or f.size("max_position_embeddings") if layer.positions else 0
     layer_norms = norms(s, *layer.before, *layer.after, bias=layer.norm_bias)
+    inside = layer.inside or (
+        *in_layers(layer.layers, layers, layer.attention_tensors or _attention(layer)),
+        *_feed_forward(layer),
+    )
     return (
         *embedding(layer.embed, s.vocabulary, width),
         *(embedding(layer.positions, positions, s.hidden, "none") if positions else ()),
         *(norms(s, layer.embedding_norm, bias=True) if layer.embedding_norm else ()),
-        *in_layers(layer.layers, layers, layer.attention_tensors or _attention(layer)),
-        *_feed_forward(layer),
+        *inside,
         *in_layers(layer.layers, layers, (*layer.extra, *layer_norms)),
         *layer.outside,
         *(norms(s, layer.last, bias=layer.norm_bias) if layer.last else ()),
@@ -147,6 +153,23 @@ def _style(style: Style, layer: Layer) -> Style:
         shared_gate=any("shared_expert_gate" in t.name for t in layer.expert_tensors),
         **layer.style,
     )
+
+
+def _blocks(layer: Layer) -> Iterator[Block]:
+    """Yield the parts of a layer that is described by its names."""
+    s, experts = layer.shape, layer.experts
+    every, mixed = range(s.layers), experts.layers if experts else ()
+    own = layer.attention or Attention(s.heads, s.kv_heads, s.head_dim)
+    of_layer = layer.windows or (0,) * s.layers
+    for window in sorted(set(of_layer)):
+        here = tuple(i for i in every if of_layer[i] == window)
+        yield Block("latent" if own.kv_rank else "attention", here, own.sizes, window)
+    if 0 < layer.encoder_layers < s.layers:
+        yield Block("cross", tuple(every[layer.encoder_layers :]), own.sizes)
+    if plain := tuple(i for i in every if i not in mixed):
+        yield Block("mlp", plain, {"f": s.ffn})
+    if experts:
+        yield Block("experts", experts.layers, experts.sizes)
 
 
 def _attention(layer: Layer) -> Part:

@@ -37,7 +37,8 @@ from tokmill.bill.models.family import (
     read_shape,
     vector,
 )
-from tokmill.bill.models.model import INDEXER, XIELU, Attention, Model, Style, Tensor
+from tokmill.bill.models.model import INDEXER, XIELU, Attention, Experts, Model, Style, Tensor
+from tokmill.bill.models.stack import KEPT, stack
 
 HEAD_NORMS = ("self_attn.q_norm", "self_attn.k_norm")
 NEXT_TOKENS = "layers of multi-token prediction, which transformers does not load"
@@ -495,13 +496,44 @@ _LAYERS: Mapping[str, Callable[[Fields], Layer]] = {
 """How each family's configuration is read."""
 
 
+def _of_parts(f: Fields, row: Mapping[str, Any]) -> Layer:
+    """Return the layers of a family that its row describes by their parts."""
+    shape, inside, outside, blocks = stack(f, row)
+    mixed = [block for block in blocks if block.kind == "experts"]
+    latent = next((block.sizes for block in blocks if block.kind == "latent"), None)
+    experts = None
+    if mixed:
+        count, active, width, shared = (int(mixed[0].sizes[x]) for x in KEPT["experts"])
+        layers = tuple(sorted(layer for block in mixed for layer in block.layers))
+        experts = Experts(count, active, width, shared, layers)
+    attention = None
+    if latent:
+        order = ("a", "k", "h", "r_kv", "r_q", "r_rope", "h_nope", "h_v")
+        attention = Attention(*(int(latent[x]) for x in order))
+    return Layer(
+        shape=shape,
+        inside=inside,
+        outside=outside,
+        blocks=blocks,
+        experts=experts,
+        attention=attention,
+        leaves_out=tuple(row.get("leaves_out", ())),
+    )
+
+
+ROWS: Mapping[str, Any] = json.loads(
+    Path(__file__).with_name("families.json").read_text(encoding="utf-8")
+)
+OTHERS = {other: name for name, row in ROWS.items() for other in row.get("also", ())}
+"""Other model_types of families: of a model around the text model."""
+
+
 def _families() -> dict[str, Family]:
     """Return the families of families.json by name, with the functions that build them."""
-    rows = json.loads(Path(__file__).with_name("families.json").read_text(encoding="utf-8"))
     return {
         name: Family(
             name=name,
-            build=_build_of(_LAYERS[name], _with_tuples(row.get("layer", {}))),
+            build=_build_of(name, row),
             style=Style(**_with_tuples(row.get("style", {}))),
             defaults=row["defaults"],
             needed=tuple(row.get("needed", WITH_FFN)),
@@ -510,7 +542,7 @@ def _families() -> dict[str, Family]:
             other=("add_cross_attention", *row.get("other", ())),
             dense=row.get("dense", {}),
         )
-        for name, row in rows.items()
+        for name, row in ROWS.items()
     }
 
 
@@ -519,13 +551,14 @@ def _with_tuples(row: dict[str, Any]) -> dict[str, Any]:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
 
 
-def _build_of(
-    read: Callable[[Fields], Layer], constant: dict[str, Any]
-) -> Callable[[Fields], Model]:
+def _build_of(name: str, row: Mapping[str, Any]) -> Callable[[Fields], Model]:
     """Return the function that builds a model: its layer as read, with what its row says."""
+    constant = _with_tuples(row.get("layer", {}))
 
     def build(f: Fields) -> Model:
-        layer = replace(read(f), **constant)
+        if "parts" in row:
+            return decoder(f, replace(_of_parts(f, row), **constant))
+        layer = replace(_LAYERS[name](f), **constant)
         return decoder(f, replace(layer, windows=windows(f, layer.shape.layers)))
 
     return build

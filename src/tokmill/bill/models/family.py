@@ -64,6 +64,15 @@ class Fields:
         value = self._value(key)
         return 0 if value is None else self._integer(key, value, 0)
 
+    def number(self, key: str) -> float:
+        """Return a number of at least 0, or 1 for true; missing, null, false and "auto" are 0."""
+        value = self._value(key)
+        if value is None or value == "auto":
+            return 0
+        if isinstance(value, bool | float) and 0 <= value < LARGEST:
+            return value
+        return self._integer(key, value, 0)
+
     def flag(self, key: str) -> bool:
         """Return true or false; missing or null is false."""
         return bool(self._typed(key, bool, "true or false"))

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tokmill.bill.models.families import KNOWN
+from tokmill.bill.models.families import KNOWN, OTHERS
 from tokmill.bill.models.family import WITH_FFN, Family, Fields
 from tokmill.bill.models.known import is_local, named_config, tensors_of
 from tokmill.bill.models.model import LLAMA, OTHER_PARTS, UNKNOWN_LAYERS, Model
 from tokmill.bill.models.quantization import as_stored
 from tokmill.bill.models.shapeless import counted_model, meta_model, stored_model
+from tokmill.bill.models.towers import with_tower
 from tokmill.errors import UsageError
 from tokmill.settings.training import ModelSettings
 from tokmill.words import printable
 
 OTHER_NAMES = {
-    "gemma3": "gemma3_text", "RefinedWeb": "falcon", "RefinedWebModel": "falcon",
+    **OTHERS,
+    "gemma3": "gemma3_text", "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe",
+    "RefinedWeb": "falcon", "RefinedWebModel": "falcon",
     "xlm-roberta": "roberta", "camembert": "roberta",
 }  # fmt: skip
 """Other model_types of families: of a model around the text model, or of old files."""
@@ -43,7 +46,12 @@ OPTIONS = {
 SIZES = frozenset(OPTIONS.values()) - {"max_position_embeddings"}
 """Keys that a model given by numbers never takes from the defaults of its family."""
 
-BY_LAYER = ("layer_types", "mlp_only_layers", "no_rope_layers", "num_decoder_layers")
+BY_LAYER = (
+    "layer_types", "layers_block_type", "hybrid_override_pattern", "mlp_layer_types",
+    "mlp_only_layers", "moe_layers", "no_rope_layers", "num_decoder_layers", "full_attn_idxs",
+    "attn_layer_indices", "indexer_types", "index_topk_pattern", "compress_ratios",
+    "linear_attn_config.full_attn_layers", "num_kv_shared_layers",
+)  # fmt: skip
 """Keys that describe each layer. Another number of layers removes them: the family's rule holds."""
 
 WAYS = (
@@ -60,6 +68,9 @@ READ = frozenset(OPTIONS.values()) - {
     "id2label", "label2id",
 }  # fmt: skip
 """Keys of an unknown decoder that are read, or change no size."""
+NOT_OPENED = ("quantization_config", "rope_parameters", "id2label", "label2id")
+"""Objects of a configuration whose values are no sizes of layers."""
+OF_LAYERS = "per_layer_config"
 HARMLESS_ENDS = ("_token_id", "_dropout", "_window", "_position_embeddings")
 
 
@@ -109,7 +120,8 @@ def _model(config: Mapping[str, Any], name: str, where: str, settings: ModelSett
             f"{where}: its family is {fields.family.name}, not {settings.family}; "
             "leave out --family"
         )
-    return as_stored(_build_with(fields, settings, left_out), config, where)
+    model = _build_with(fields, settings, left_out)
+    return as_stored(with_tower(model, config, where), config, where)
 
 
 def _of_another_kind(config: Mapping[str, Any], name: str, where: str, path: str = "") -> Model:
@@ -186,13 +198,39 @@ def _fields(
     """Return the values over the family's defaults, and the parts that are not counted."""
     text, of = _text_config(config), like or KNOWN[_family_name(config, where)]
     renamed = {of.names[key]: value for key, value in text.items() if key in of.names}
-    values = {**of.defaults, **text, **renamed}  # the family's own keys win
+    nested = dict(_nested(text, where))
+    values = {**of.defaults, **nested, **text, **renamed}  # the family's own keys win
     fields = Fields(values, of, name, where, {common: own for own, common in of.names.items()})
     if text is config:
         return fields, ()
-    if "tie_word_embeddings" in config and "tie_word_embeddings" not in text:
+    if "tie_word_embeddings" in config:  # the head is the whole model's
         values["tie_word_embeddings"] = config["tie_word_embeddings"]
     return fields, (OTHER_PARTS,)
+
+
+def _nested(config: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
+    """Yield the values of objects in a configuration under both keys: "outer.inner".
+
+    Objects that have the same keys each, by number of the layer, are one: "outer.*.inner".
+
+    Raises:
+        UsageError: their values differ.
+    """
+    for outer, value in config.items():
+        if not isinstance(value, dict) or outer in NOT_OPENED:
+            continue
+        for inner, each in value.items():
+            if not isinstance(each, dict):
+                yield f"{outer}.{inner}", each
+        rows = [each for each in value.values() if isinstance(each, dict)]
+        for inner in {key for row in rows for key in row} if outer == OF_LAYERS else ():
+            found = {str(row.get(inner)) for row in rows}
+            if len(found) > 1:
+                raise UsageError(
+                    f"{where}: {outer}: expected the same {inner} in each, found "
+                    f"{', '.join(sorted(found))}"
+                )
+            yield f"{outer}.*.{inner}", rows[0][inner]
 
 
 def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:

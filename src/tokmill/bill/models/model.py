@@ -19,8 +19,19 @@ experts: matrices of all experts of a layer, stacked on the first axis. vector: 
 Split = Literal["columns", "rows", "vocabulary", "none"]
 """How tensor parallelism splits a tensor: by output features, input features, ids, or not."""
 
-Module = Literal["embedding", "attention", "mlp", "experts", "router", "norm", "head", "other"]
-"""other: a tensor of a model whose architecture is not known."""
+Module = Literal[
+    "embedding", "attention", "mixer", "mlp", "experts", "router", "norm", "head", "other"
+]
+"""mixer: what mixes tokens without attention. other: a tensor of an unknown architecture."""
+
+BlockKind = Literal[
+    "attention", "latent", "cross", "indexer", "compressed", "delta", "lightning", "mamba",
+    "mamba-2", "convolution", "inputs", "mlp", "experts", "other",
+]  # fmt: skip
+"""latent: DeepSeek's compressed attention (MLA). cross: a decoder's attention to an encoder. delta:
+linear attention with a gated delta rule. lightning: linear attention with a fixed decay. mamba,
+mamba-2: state spaces. convolution: a short one between two gates. mlp: a feed-forward layer.
+other: what only has parameters."""
 
 Kernel = Literal["flash", "sdpa", "eager"]
 
@@ -57,12 +68,40 @@ class Attention:
     heads: int
     kv_heads: int
     head_dim: int
-    windows: tuple[int, ...] = ()  # of each layer in tokens, 0: no window; (): no layer has one
     kv_rank: int = 0  # of MLA; 0: other attention
     q_rank: int = 0  # of MLA; 0: queries are not compressed
     rope_dim: int = 0
     nope_dim: int = 0
     value_dim: int = 0
+
+    @property
+    def sizes(self) -> dict[str, float]:
+        """The values of the symbols of attention."""
+        plain = {"a": self.heads, "k": self.kv_heads, "h": self.head_dim}
+        if not self.kv_rank:
+            return dict(plain)
+        return {
+            **plain, "r_kv": self.kv_rank, "r_q": self.q_rank, "r_rope": self.rope_dim,
+            "h_nope": self.nope_dim, "h_v": self.value_dim,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of some layers, from which its parameters, activations and cache follow.
+
+    `sizes` are the values of the symbols in the formulas of its kind, of the whole model. `window`
+    is the number of tokens that attention looks back, 0 for all. Traits of attention: "gate" (its
+    output has one), "shared" (keys and values are those of an earlier layer), "keys" (values are
+    the keys). Trait of all kinds: "beside" (it reads the norm of the block before it).
+    """
+
+    kind: BlockKind
+    layers: tuple[int, ...]
+    sizes: Mapping[str, float] = field(default_factory=dict, hash=False)
+    window: int = 0
+    traits: frozenset[str] = frozenset()
+    reads: int = 0  # matrices that read the norm; 0: as the style says
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +113,11 @@ class Experts:
     ffn: int  # width of an expert
     shared_ffn: int  # width of the shared experts, which every token passes; 0: none
     layers: tuple[int, ...]  # the layers with experts
+
+    @property
+    def sizes(self) -> dict[str, float]:
+        """The values of the symbols of experts."""
+        return {"E": self.count, "e": self.active, "m": self.ffn, "f_shared": self.shared_ffn}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +139,8 @@ class Style:
     measured: bool = True  # its activations were compared with the tensors that autograd saves
     kernels: tuple[Kernel, ...] = ("flash", "sdpa", "eager")  # that exist for its attention
     # rms and rms32 compute in fp32 from a copy, rms32 with its weight in fp32 too; t5 keeps copy
-    # and original; layer is torch's LayerNorm.
-    norm: Literal["rms", "rms32", "t5", "layer"] = "rms"
+    # and original; layer is torch's LayerNorm, centered Cohere's own in fp32.
+    norm: Literal["rms", "rms32", "t5", "layer", "centered"] = "rms"
     norms_before: int = 2  # norms before attention and feed-forward layer
     norms_after: int = 0  # norms of the outputs of attention and feed-forward layer
     inputs: tuple[int, int] = (3, 2)  # linear layers that read attention's norm, and the other norm
@@ -173,6 +217,7 @@ class Model:
     style: Style = LLAMA
     labels: int | None = None  # outputs of a classifier, 0 without a head; None: language model
     encoder_layers: int = 0  # the first layers; the others are a decoder, which attends to them
+    blocks: tuple[Block, ...] = ()  # what its layers are made of; (): not known
 
     @property
     def decoder_layers(self) -> int:
@@ -183,6 +228,11 @@ class Model:
     def cross_layers(self) -> int:
         """Decoder layers that attend to an encoder."""
         return self.decoder_layers if self.encoder_layers else 0
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """The windows of layers that do not attend to all tokens, each once."""
+        return tuple(sorted({block.window for block in self.blocks if block.window}))
 
     @property
     def outputs(self) -> int:

@@ -175,8 +175,9 @@ def _cache(model: Model, how: InferenceSettings, cache: int) -> str:
     """Return the cache of a token, and that of all users."""
     token = kv_cache_lines(model, replace(how, batch=1, kv_block=0), 1)
     of_gpu = " and GPU" if how.serving_gpus > 1 else ""
-    text = f"{sum(line.n_bytes for line in token) / 1024:,.1f} KiB per token{of_gpu}"
-    windows = [window for window in model.attention.windows if 0 < window < how.context]
+    growing = sum(line.n_bytes for line in token if "tokens" in line.symbols)
+    text = f"{growing / 1024:,.1f} KiB per token{of_gpu}"
+    windows = [window for window in model.windows if window < how.context]
     text += f" (less beyond windows of {max(windows):,})" if windows else ""
     return f"{text}, {memory(cache)} for {how.batch:,} x {plural(how.context, 'token')}"
 
