@@ -186,15 +186,36 @@ def test_a_bill_of_an_unknown_decoder_never_says_that_it_fits() -> None:
         {"layer_types": ["full_attention", "linear_attention"]},
         {"layer_types": 3},
         {"mtp_layers": [3]},
+        {"hidden_act": "relu2"},
+        {"hidden_activation": "xielu"},
+        {"activation_function": "gelu"},
+        {"norm_type": "layernorm"},
+        {"position_embedding_type": "learned"},
+        {"mlp_ratio": 2.5},
     ],
 )
 def test_a_field_that_no_plain_decoder_has_is_refused_by_name(more: dict[str, Any]) -> None:
     with pytest.raises(
         UsageError,
         match=rf"^my.json: cannot count the parameters of newest: transformers .*; it is no plain "
-        rf"decoder: {next(iter(more))}; give its safetensors files .*--parameters, or .*--family",
+        rf"decoder: {next(iter(more))}[^;]*; give its safetensors files .*--parameters, or .*--family",
     ):
         model_from_config(NEWEST | more, "my.json")
+
+
+def test_what_transformers_5_writes_into_every_file_is_no_other_architecture() -> None:
+    written = {
+        "return_dict": True, "output_hidden_states": False, "problem_type": None,
+        "time_step_limit": None, "id2label": {"0": "LABEL_0"}, "transformers_version": "5.23.0",
+        "chunk_size_feed_forward": 0, "hidden_act": "silu", "logit_cap": {"__float__": "Infinity"},
+    }  # fmt: skip
+    model = model_from_config(NEWEST | written)
+    assert model.parameters == model_from_config(NEWEST).parameters
+    limits = {"time_step_limit": [0.0, {"__float__": "Infinity"}]}
+    mamba = {"model_type": "mamba2", "num_hidden_layers": 2, "hidden_size": 4096}
+    assert model_from_config(mamba | limits) == model_from_config(mamba)
+    with pytest.raises(UsageError, match=r"^my.json: __float__: expected a number, found .*'wide'"):
+        model_from_config(NEWEST | {"scale": {"__float__": "wide"}}, "my.json")
 
 
 def test_without_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

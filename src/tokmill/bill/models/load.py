@@ -65,12 +65,24 @@ READ = frozenset(OPTIONS.values()) - {
     "model_type", "architectures", "layer_types", "tie_word_embeddings", "attention_bias",
     "mlp_bias", "use_cache", "sliding_window", "use_sliding_window", "max_window_layers",
     "pretraining_tp", "partial_rotary_factor", "quantization_config", "auto_map", "bos_token_id",
-    "id2label", "label2id",
+    "id2label", "label2id", "return_dict", "torchscript", "chunk_size_feed_forward",
+    "output_attentions", "output_hidden_states", "is_decoder", "tf_legacy_loss", "use_bfloat16",
 }  # fmt: skip
 """Keys of an unknown decoder that are read, or change no size."""
+ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act")
+NAMES = frozenset({
+    "dtype", "torch_dtype", "transformers_version", "tokenizer_class", "hidden_act", "problem_type",
+    "attn_implementation", "name_or_path", "initializer", "revision", "finetuning_task",
+}) | set(ACTIVATIONS)  # fmt: skip
+"""Keys of an unknown decoder whose words change no size; another word may name another layer."""
+RATIOS = ("ratio", "mult", "multiplier", "expand", "expansion", "factor")
+"""Ends of keys whose fractions may be multiplied with a width."""
+GATED_ACTIVATIONS = ("silu", "swish", "swiglu")
+"""Of these alone it is known that a feed-forward layer has a gate: others exist with and without."""
 NOT_OPENED = ("quantization_config", "rope_parameters", "id2label", "label2id")
 """Objects of a configuration whose values are no sizes of layers."""
 OF_LAYERS = "per_layer_config"
+FLOAT = "__float__"
 HARMLESS_ENDS = ("_token_id", "_dropout", "_window", "_position_embeddings")
 
 
@@ -93,7 +105,7 @@ def load_model(settings: ModelSettings, *, vocabulary: int = 0) -> Model:
     if not settings.name:
         return _model_by_numbers(settings, vocabulary)
     config, name, where = named_config(settings.name)
-    return _model(config, name, where, settings)
+    return _model(_plain(config, where), name, where, settings)
 
 
 def model_from_config(config: Mapping[str, Any], name: str = "") -> Model:
@@ -102,7 +114,28 @@ def model_from_config(config: Mapping[str, Any], name: str = "") -> Model:
     Raises:
         UsageError: nothing can count its tensors, or a value is missing or wrong.
     """
-    return _model(config, name, name or "config.json", ModelSettings())
+    where = name or "config.json"
+    return _model(_plain(config, where), name, where, ModelSettings())
+
+
+def _plain(config: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return a configuration with numbers where transformers 5 writes {"__float__": "Infinity"}.
+
+    Raises:
+        UsageError: such an object holds no number.
+    """
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            if value.keys() == {FLOAT}:
+                return float(value[FLOAT])
+            return {key: plain(each) for key, each in value.items()}
+        return [plain(each) for each in value] if isinstance(value, list) else value
+
+    try:
+        return {key: plain(value) for key, value in config.items()}
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"{where}: {FLOAT}: expected a number, found {error}") from error
 
 
 def _model(config: Mapping[str, Any], name: str, where: str, settings: ModelSettings) -> Model:
@@ -176,7 +209,7 @@ def _approximate(config: Mapping[str, Any], name: str, where: str, kind: str, re
 def _not_understood(config: Mapping[str, Any]) -> list[str]:
     """Return the keys that may change sizes, and that Llama's configuration does not have.
 
-    Names, fractions, switches that are off and tables of rotary positions change no size.
+    Known names, fractions, switches that are off and tables of rotary positions change no size.
     """
     if other := _other_keys(config, str(config.get("model_type"))):
         return other
@@ -187,8 +220,11 @@ def _not_understood(config: Mapping[str, Any]) -> list[str]:
     unread = [] if is_plain else ["layer_types"]
     for key, value in config.items():
         harmless = key in READ or key.startswith(("rope_", "_")) or key.endswith(HARMLESS_ENDS)
-        if value and not harmless and not isinstance(value, str | float):
+        fraction = isinstance(value, float) and not key.endswith(RATIOS)
+        if value and not harmless and not fraction and key not in NAMES:
             unread.append(key)
+        if key in ACTIVATIONS and value and value not in GATED_ACTIVATIONS:
+            unread.append(f"{key} {value}, with which a feed-forward layer may have no gate")
     return [f"no {key}" for key in missing] + sorted(unread)
 
 
