@@ -82,6 +82,12 @@ STATE_MAMBA_1 = Formula(
     "transformers' cache of state spaces: fp32 states, and the last inputs of the convolution",
     "exact against transformers' cache",
 )  # fmt: skip
+STATE_RWKV = Formula(
+    STATE, "L_kv * b * (4 * a * h * h + 2 * q_other * a * h) / t",
+    "flash-linear-attention's cache of RWKV-7: an fp32 matrix for each head, and the last token "
+    "of both mixings",
+    "by the code",
+)  # fmt: skip
 STATE_SHORT = Formula(
     STATE, "L_kv * b * q_other * w * c / t",
     "transformers' cache of short convolutions: their last inputs",
@@ -119,7 +125,7 @@ GROWING = frozenset(
 """Names of what grows with every token, however many there are."""
 STATES: Mapping[BlockKind, Formula] = {
     "delta": STATE_DELTA, "lightning": STATE_LIGHTNING, "mamba": STATE_MAMBA_1,
-    "mamba-2": STATE_MAMBA_2, "convolution": STATE_SHORT,
+    "mamba-2": STATE_MAMBA_2, "convolution": STATE_SHORT, "rwkv": STATE_RWKV,
 }  # fmt: skip
 
 

@@ -141,6 +141,47 @@ def test_experts_of_minimind_are_as_wide_as_its_layer_and_shared_ones_come_on_to
     assert found.active_parameters == found.parameters - L * 3 * 3 * D * 256
 
 
+@pytest.mark.parametrize(
+    ("layers", "hidden", "ranks", "published"),
+    [
+        (12, 768, (64, 128, 64, 32), 191_034_624),
+        (24, 2048, (96, 256, 96, 64), 1_527_404_544),
+        (32, 2560, (96, 320, 96, 64), 2_947_735_040),
+    ],
+)
+def test_rwkv_7_has_its_published_sizes(
+    layers: int, hidden: int, ranks: tuple[int, ...], published: int
+) -> None:
+    keys = ("decay_low_rank_dim", "gate_low_rank_dim", "a_low_rank_dim", "v_low_rank_dim")
+    config = {"hidden_size": hidden, "num_hidden_layers": layers, "vocab_size": 65536}
+    model = model_from_config(
+        {"model_type": "rwkv7", **config, **dict(zip(keys, ranks, strict=True))}
+    )
+    assert model.parameters == published
+
+
+PUBLISHED = {
+    "qwen3_next": ({"hidden_size": 2048, "num_hidden_layers": 48}, 79_674_391_296),
+    "glm_moe_dsa": ({"hidden_size": 6144, "num_hidden_layers": 78}, 743_911_199_232),
+    "kimi_linear": ({"hidden_size": 2304, "num_hidden_layers": 27}, 49_133_074_464),
+    "llama4_text": ({"hidden_size": 5120, "num_hidden_layers": 48}, 107_769_861_120),
+    "jamba": ({"hidden_size": 4096, "num_hidden_layers": 32}, 51_570_323_328),
+    "deepseek_v4": ({"hidden_size": 4096, "num_hidden_layers": 43}, 284_325_869_015),
+    "arcee": (
+        {"hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 20,
+         "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 128004},
+        4_619_184_640,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_released_model_of_2026_is_counted_without_transformers(name: str) -> None:
+    config, parameters = PUBLISHED[name]
+    model = model_from_config({**config, "model_type": name})
+    assert (model.parameters, model.has_shape, model.warnings) == (parameters, True, ())
+
+
 ASKED = ("auto", "flash", "sdpa-mask", "eager")
 
 

@@ -198,7 +198,7 @@ def test_a_field_that_no_plain_decoder_has_is_refused_by_name(more: dict[str, An
     with pytest.raises(
         UsageError,
         match=rf"^my.json: cannot count the parameters of newest: transformers .*; it is no plain "
-        rf"decoder: {next(iter(more))}[^;]*; give its safetensors files .*--parameters, or .*--family",
+        rf"decoder: {next(iter(more))}[^;]*; give its safetensors files .*--parameters, or .*--fam",
     ):
         model_from_config(NEWEST | more, "my.json")
 

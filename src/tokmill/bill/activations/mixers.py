@@ -119,6 +119,15 @@ SHORT_OUTPUT = kept("short convolution: its output", "q * c * (s + w - 1) / s")
 SHORT_LAST = kept("short convolution: input of the last matrix", "q * c")
 GRADIENT_SHORT = kept("gradients inside a short convolution", "5 * q * c")
 
+RWKV = _by_code(
+    "RWKV-7: six mixed inputs, receptance, decay, keys, values, rates, gate, output, and the "
+    "triangles of each 64 tokens",
+    "q * a * (18 * h + 256) + 8 * a * h",
+    "save_for_backward of flash-linear-attention's chunk_rwkv7",
+)
+GRADIENT_RWKV = _by_code(
+    "gradients and states of RWKV-7", "q * a * (2 * h * h / 64 + 8 * h)", RWKV.source
+)
 LIGHTNING = kept(
     "lightning attention: its input, copies for each block of tokens, scores and state of a block",
     "q * a * (9 * h + s_block + h * h / s_block) + (4 + 2 * q) * a * h + 4",
@@ -175,9 +184,14 @@ def _lightning(facts: Situation, _: Block) -> tuple[Rows, Formula]:
     return (LIGHTNING, *behind), GRADIENT_LIGHTNING
 
 
+def _rwkv(_: Situation, __: Block) -> tuple[Rows, Formula]:
+    return (RWKV,), GRADIENT_RWKV
+
+
 MIXERS: Mapping[BlockKind, Callable[[Situation, Block], tuple[Rows, Formula]]] = {
     "delta": _delta,
     "lightning": _lightning,
+    "rwkv": _rwkv,
     "mamba": _mamba_1,
     "mamba-2": _mamba_2,
     "convolution": _short,
@@ -185,6 +199,7 @@ MIXERS: Mapping[BlockKind, Callable[[Situation, Block], tuple[Rows, Formula]]] =
 NAMES: Mapping[BlockKind, str] = {
     "delta": "linear attention",
     "lightning": "linear attention",
+    "rwkv": "linear attention",
     "mamba": "state space",
     "mamba-2": "state space",
     "convolution": "short convolution",

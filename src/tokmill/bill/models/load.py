@@ -19,7 +19,8 @@ from tokmill.words import printable
 
 OTHER_NAMES = {
     **OTHERS,
-    "gemma3": "gemma3_text", "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe",
+    "kimi_k2": "deepseek_v3", "gemma3": "gemma3_text", "qwen3_vl_text": "qwen3",
+    "qwen3_vl_moe_text": "qwen3_moe",
     "RefinedWeb": "falcon", "RefinedWebModel": "falcon",
     "xlm-roberta": "roberta", "camembert": "roberta",
 }  # fmt: skip
@@ -78,7 +79,7 @@ NAMES = frozenset({
 RATIOS = ("ratio", "mult", "multiplier", "expand", "expansion", "factor")
 """Ends of keys whose fractions may be multiplied with a width."""
 GATED_ACTIVATIONS = ("silu", "swish", "swiglu")
-"""Of these alone it is known that a feed-forward layer has a gate: others exist with and without."""
+"""With these a feed-forward layer has a gate; with others it may have none."""
 NOT_OPENED = ("quantization_config", "rope_parameters", "id2label", "label2id")
 """Objects of a configuration whose values are no sizes of layers."""
 OF_LAYERS = "per_layer_config"

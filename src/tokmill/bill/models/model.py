@@ -26,7 +26,7 @@ Module = Literal[
 
 BlockKind = Literal[
     "attention", "latent", "cross", "indexer", "compressed", "delta", "lightning", "mamba",
-    "mamba-2", "convolution", "inputs", "mlp", "experts", "other",
+    "mamba-2", "convolution", "rwkv", "inputs", "mlp", "experts", "other",
 ]  # fmt: skip
 """latent: DeepSeek's compressed attention (MLA). cross: a decoder's attention to an encoder. delta:
 linear attention with a gated delta rule. lightning: linear attention with a fixed decay. mamba,

@@ -67,6 +67,7 @@ KEPT: Mapping[BlockKind, tuple[str, ...]] = {
     "experts": ("E", "e", "m", "f_shared"),
     "indexer": ("a_i", "h_i"),
     "compressed": ("h", "rate", "h_i", "overlap"),
+    "rwkv": ("a", "h"),
     "inputs": ("p",),
     "other": (),
 }
