@@ -14,7 +14,7 @@ import grimp
 import pytest
 from packaging.requirements import Requirement
 
-from bench.rooms import ROOMS, gauges, too_large
+from bench.rooms import ROOMS, TOO_MANY, gauges, too_large
 from tokmill.version import __version__
 
 ROOT = Path(__file__).parents[1]
@@ -39,6 +39,10 @@ def is_property(function: ast.FunctionDef) -> bool:
 
 def test_no_room_has_more_lines_than_its_limit() -> None:
     assert too_large(gauges()) == []
+
+
+def test_no_function_has_more_than_twenty_decisions():
+    assert [place for room in gauges().values() for place in room.over(TOO_MANY)] == []
 
 
 def test_a_room_that_grows_past_its_limit_is_named_with_what_to_do(tmp_path: Path) -> None:

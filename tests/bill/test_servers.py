@@ -128,9 +128,8 @@ def test_what_a_server_cannot_do_is_refused(settings, message):
 def test_a_context_shorter_than_prompt_and_answer_is_refused() -> None:
     command = "memory --model gpt2 --context 512 --prompt 500 --answer 20"
     result = CliRunner().invoke(cli, command.split(), standalone_mode=False)
-    assert "expected at least prompt and answer, 500 + 20 tokens, found 512" in str(
-        result.exception
-    )
+    told = "context: expected at least prompt and answer, tokens: 500 + 20, found 512"
+    assert told in str(result.exception)
 
 
 @pytest.mark.parametrize("server", list(SERVERS))

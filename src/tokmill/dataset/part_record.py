@@ -110,28 +110,42 @@ def _contradiction(data: Mapping[str, Any], part: int, n_slices: int) -> str:
     """
     if data["part"] != part:
         return f"part {data['part']}, expected {part}"
+    files = [] if data["rejects"] is None else [data["rejects"]]
     for shard in data["shards"]:
-        names = [entry["name"] for entry in shard["files"]]
-        stem = next(iter(names), "").removesuffix(".bin")
-        if not names or names[0] != f"{stem}.bin" or stem.partition("-")[0] != shard["split"]:
-            return "a shard whose first file is no .bin of its split"
-        if any(name.partition(".")[0] != stem for name in names):
-            return f"{names[0]}: files of another shard"
-    rejects = [] if data["rejects"] is None else [data["rejects"]]
-    files = [*(entry for shard in data["shards"] for entry in shard["files"]), *rejects]
+        if problem := _shard_problem(shard):
+            return problem
+        files += shard["files"]
     for entry in files:
-        name = DATASET_FILE.fullmatch(entry["name"])
-        number = name and (name["shard"] or name["rejects"])
-        if not number or int(number) != part:
-            return f"{entry['name']} is no file of part {part}"
-        if sum(algorithm in entry for algorithm in CHECKSUMS) != 1:
-            return f"{entry['name']}: expected one sum"
+        if problem := _file_problem(entry, part):
+            return problem
     slices = [entry["slice"] for entry in data["slices"]]
     if len(set(slices)) < len(slices) or max(slices, default=-1) >= n_slices:
         return f"slices {slices[:3]}, expected each of {n_slices} at most once"
     for key in ("documents", "tokens"):
         if sum(shard[key] for shard in data["shards"]) != sum(one[key] for one in data["slices"]):
             return f"the {key} of its shards are not those of its slices"
+    return ""
+
+
+def _shard_problem(shard: Mapping[str, Any]) -> str:
+    """Return a line on files of a shard that are not those of one shard of its split, or ''."""
+    names = [entry["name"] for entry in shard["files"]]
+    stem = names[0].removesuffix(".bin") if names else ""
+    if not names or names[0] != f"{stem}.bin" or stem.partition("-")[0] != shard["split"]:
+        return "a shard whose first file is no .bin of its split"
+    if any(name.partition(".")[0] != stem for name in names):
+        return f"{names[0]}: files of another shard"
+    return ""
+
+
+def _file_problem(entry: Mapping[str, Any], part: int) -> str:
+    """Return a line on a file that is none of a part, or whose sum is missing, or ''."""
+    name = DATASET_FILE.fullmatch(entry["name"])
+    number = name and (name["shard"] or name["rejects"])
+    if not number or int(number) != part:
+        return f"{entry['name']} is no file of part {part}"
+    if sum(algorithm in entry for algorithm in CHECKSUMS) != 1:
+        return f"{entry['name']}: expected one sum"
     return ""
 
 

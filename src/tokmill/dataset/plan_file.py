@@ -113,23 +113,37 @@ def _values_problem(plan: Mapping[str, Any]) -> str:
     for name in ("files", "parts"):
         if not isinstance(plan.get(name), list):
             return f"{name}: expected a list"
-    files, parts = plan["files"], plan["parts"]
     n_readings = len(plan.get("task", {}).get("readings", ())) or 1
-    for i, row in enumerate(files):
-        kinds = [type(value) for value in row] if isinstance(row, list) else []
-        reading = row[-1] if kinds == [*_FILE_KINDS, int] else 0
-        if kinds[:6] != _FILE_KINDS or len(kinds) > 7 or not 0 <= reading < n_readings:
+    for i, row in enumerate(plan["files"]):
+        if not _is_file(row, n_readings):
             return f"files[{i}]: expected an input file"
-        if min(row[3], row[4]) < 0 or not all(map(is_text, (row[0], row[1], row[2], row[5]))):
-            return f"files[{i}]: expected an input file"
-    for i, slices in enumerate(parts):
-        if not isinstance(slices, list) or not slices:
+    for i, slices in enumerate(plan["parts"]):
+        if not _are_slices(slices, len(plan["files"])):
             return f"parts[{i}]: expected slices"
-        for row in slices:
-            kinds = [type(value) for value in row] if isinstance(row, list) else []
-            if kinds != _SLICE_KINDS or not 0 <= row[0] < len(files) or min(row[1:]) < -1:
-                return f"parts[{i}]: expected slices"
     return ""
+
+
+def _is_file(row: Any, n_readings: int) -> bool:
+    """Return whether a row of a plan can be that of an input file."""
+    kinds = [type(value) for value in row] if isinstance(row, list) else []
+    has_reading = kinds == [*_FILE_KINDS, int]
+    if kinds != _FILE_KINDS and not has_reading:
+        return False
+    if has_reading and not 0 <= row[-1] < n_readings:
+        return False
+    texts = (row[0], row[1], row[2], row[5])
+    return min(row[3], row[4]) >= 0 and all(map(is_text, texts))
+
+
+def _are_slices(rows: Any, n_files: int) -> bool:
+    """Return whether rows of a plan can be the slices of a part."""
+    if not isinstance(rows, list) or not rows:
+        return False
+    for row in rows:
+        kinds = [type(value) for value in row] if isinstance(row, list) else []
+        if kinds != _SLICE_KINDS or not 0 <= row[0] < n_files or min(row[1:]) < -1:
+            return False
+    return True
 
 
 def plan_fingerprint(data: Mapping[str, Any]) -> str:

@@ -102,23 +102,36 @@ def divide_added_tokens(tokenizer: Tokenizer, *, parse: bool) -> AddedTokens:
     if not found:
         return AddedTokens()
     normalizer = _Normalizer(tokenizer)
-    given = [token for token in found if normalizer.leaves(token)]
-    before = [token for token in found if not token.normalized]
-    given = [t for t in given if not (t.normalized and _overlaps_any(t, before))]
-    # A match of a hidden token is passed over, and with it those that overlap the match.
-    hiding = [t for t in hidden if _overlaps_any(t, [g for g in given if _one_step(g, t)])]
+    given = _given_to_engines(found, normalizer)
+    kept = {token.id for token in given}
     routes = Routes()
     for token in given:
         routes |= Routes(normalizer.makers(token.content) | normalizer.joiners(token.content[-1]))
-    kept = {token.id for token in given}
-    for token in (*(token for token in found if token.id not in kept), *hiding):
-        routes |= normalizer.where(token)
+    for token in found:
+        if token.id not in kept:
+            routes |= normalizer.where(token)
+    for token in hidden:
+        # A match of a hidden token is passed over, and with it those that overlap the match.
+        if _overlaps_any(token, [other for other in given if _one_step(other, token)]):
+            routes |= normalizer.where(token)
     if len(routes.strings) > MOST_STRINGS or sum(map(len, routes.strings)) > MOST_LETTERS:
         raise TokenizerError(
             f"{len(routes.strings):,} of its added tokens have flags, or text that its normalizer "
             "changes, and only the reference finds them"
         )
     return AddedTokens(tuple(sorted(kept)), routes)
+
+
+def _given_to_engines(found: Sequence[AddedToken], normalizer: _Normalizer) -> list[AddedToken]:
+    """Return the tokens that an engine finds where the reference does."""
+    # The reference looks for these first: what overlaps them is not found.
+    before = [token for token in found if not token.normalized]
+    given = []
+    for token in found:
+        is_hidden = token.normalized and _overlaps_any(token, before)
+        if normalizer.leaves(token) and not is_hidden:
+            given.append(token)
+    return given
 
 
 class _Normalizer:
