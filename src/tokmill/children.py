@@ -16,9 +16,11 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
 from multiprocessing.connection import Connection, Pipe
 from typing import IO, TYPE_CHECKING, Any, Self
 
+from tokmill.errors import WorkerError
 from tokmill.interrupts import sigint_blocked
 
 if TYPE_CHECKING:
@@ -150,19 +152,61 @@ class Child:
         self._connection.close()
 
 
-def share_out(
+def work_on(
+    n_workers: int,
+    module: str,
+    job: object,
+    items: Iterable[Any],
+    named: Callable[[Any], str],
+    answered: Callable[[Any], bool],
+    *,
+    variables: Mapping[str, str] | None = None,
+    killed: Callable[[set[int]], None] = lambda _: None,
+) -> None:
+    """Start workers, give each the job, and then one item after another.
+
+    Args:
+        n_workers: at most one for each item.
+        module: its `main` runs in each: it gets the job, and answers items until it receives None.
+        job: what all items have in common.
+        items: what is sent, in order; a worker gets its next within a millisecond.
+        named: says what a worker is asked to do, for a message.
+        answered: gets every message of a worker; returns whether it ends the answer to an item.
+            What it raises ends the work, and all workers.
+        variables: of the environment of workers, where it has none of their name.
+        killed: is called with the ids of all processes, once they are killed, if the work is
+            stopped by whatever it is.
+
+    Raises:
+        WorkerError: a worker died.
+    """
+    workers: list[Child] = []
+    try:
+        with ExitStack() as stack:
+            for _ in range(n_workers):
+                child = Child(module, defaults=variables or {})
+                workers.append(stack.enter_context(child))  # is killed at the end
+            for worker in workers:
+                worker.send(job)
+            _share_out(workers, items, named, answered)
+    except BaseException as error:
+        killed({worker.process for worker in workers})
+        if not isinstance(error, ChildEndedError):
+            raise
+        how = error.stopped or "process died (killed, or out of memory)"
+        fewer = "" if error.stopped else ", with fewer --workers if memory is short"
+        raise WorkerError(
+            f"a worker {how}: what is done is kept; run the same command again to continue{fewer}"
+        ) from None
+
+
+def _share_out(
     children: Sequence[Child],
     items: Iterable[Any],
     named: Callable[[Any], str],
     answered: Callable[[Any], bool],
 ) -> None:
-    """Send each child one item after another, then None; it gets its next within a millisecond.
-
-    Args:
-        children: whose `main` answers each item until it receives None; at most one for each item.
-        items: what is sent.
-        named: says what a child is asked to do, for a message.
-        answered: gets every message of a child; returns whether it ends the answer to an item.
+    """Send each child one item after another, then None; arguments: see `work_on`.
 
     Raises:
         ChildEndedError: a child has ended before its last item was answered.

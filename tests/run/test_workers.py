@@ -75,7 +75,7 @@ def test_a_stopped_worker_is_an_error_that_names_it_and_what_it_did(plan, worker
         worker_processes.run_parts(plan.spec, plan.parts, stop_one, 2)
     assert re.fullmatch(
         rf"a worker process {stopped[0]} was stopped by a signal \(SIGSTOP\) and did not go on "
-        r"within \S+ s, during part \d+ \(.*/in\.jsonl\): parts that are done are kept; run the "
+        r"within \S+ s, during part \d+ \(.*/in\.jsonl\): what is done is kept; run the "
         "same command again to continue",
         str(caught.value),
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,11 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tokmill.children import Child, ChildEndedError, Parent, share_out
+from tokmill.children import Parent, work_on
 from tokmill.dataset.checked import CheckedFiles
 from tokmill.dataset.layout import SHARD_BYTES
 from tokmill.dataset.part_writer import PartWriter
-from tokmill.errors import TokmillError, WorkerError
+from tokmill.errors import TokmillError
 from tokmill.loader.order import shuffled
 from tokmill.mixing.batch import (
     bounds,
@@ -318,18 +317,7 @@ def do_tasks(
         for task in left():
             answered((task, worker.do(*task)))
         return outcomes
-    with ExitStack() as stack:
-        children = [stack.enter_context(Child(_MODULE)) for _ in range(n_workers)]
-        try:
-            for child in children:
-                child.send(job)
-            share_out(children, left(), lambda task: f"{task[0]} {task[1]}", answered)
-        except ChildEndedError as error:
-            how = error.stopped or "process died (killed, or out of memory)"
-            raise WorkerError(
-                f"a worker {how}: what is done is kept; run the same command again to continue, "
-                "with fewer --workers if memory is short"
-            ) from None
+    work_on(n_workers, _MODULE, job, left(), lambda task: f"{task[0]} {task[1]}", answered)
     return outcomes
 
 

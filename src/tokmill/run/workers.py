@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tokmill.children import Child, ChildEndedError, Parent, share_out
+from tokmill.children import Parent, work_on
 from tokmill.engines.engine import thread_variables
-from tokmill.errors import TokmillError, WorkerError
+from tokmill.errors import TokmillError
 from tokmill.place import open_place
 from tokmill.recipes.spec import Increments
 from tokmill.recipes.table import Recipes
@@ -19,7 +19,7 @@ from tokmill.run.plan import check_plan
 from tokmill.run.stopped_rejects import keep_rejects_of_killed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from tokmill.recipes.spec import Part, RunSpec
 
@@ -36,46 +36,25 @@ def run_parts(
         WorkerError: a worker died.
         TokmillError: whatever a part raised; parts under way are stopped.
     """
-    threads = thread_variables(spec.n_threads)
-    workers: list[Child] = []
-    with _keeping_rejects(spec, parts, workers), ExitStack() as stack:
-        workers += [
-            stack.enter_context(Child(_MODULE, defaults=threads))  # is killed at the end
-            for _ in range(min(n_workers, len(parts)))
-        ]
 
-        def answered(answer: object) -> bool:
-            if isinstance(answer, BaseException):
-                raise answer
-            if isinstance(answer, Increments):
-                report(answer)
-            return answer is None
+    def answered(answer: object) -> bool:
+        if isinstance(answer, BaseException):
+            raise answer
+        if isinstance(answer, Increments):
+            report(answer)
+        return answer is None
 
-        try:
-            for worker in workers:
-                worker.send(spec)
-            share_out(workers, parts, _work, answered)
-        except ChildEndedError as error:
-            how = error.stopped or "process died (killed, or out of memory)"
-            fewer = "" if error.stopped else ", with fewer --workers if memory is short"
-            raise WorkerError(
-                f"a worker {how}: parts that are done are kept; run the same command again to "
-                f"continue{fewer}"
-            ) from None
+    work_on(
+        min(n_workers, len(parts)), _MODULE, spec, parts, _work, answered,
+        variables=thread_variables(spec.n_threads), killed=partial(_keep_rejects, spec, parts),
+    )  # fmt: skip
 
 
-@contextmanager
-def _keeping_rejects(
-    spec: RunSpec, parts: Sequence[Part], workers: Sequence[Child]
-) -> Iterator[None]:
-    """Keep what workers have rejected, if something stops the run and they are killed."""
-    try:
-        yield
-    except BaseException:
-        with closing(open_place(spec.config.output.dir)) as place:
-            check = partial(check_plan, place, spec.plan_stamp)
-            keep_rejects_of_killed(place, parts, {worker.process for worker in workers}, check)
-        raise
+def _keep_rejects(spec: RunSpec, parts: Sequence[Part], killed: Collection[int]) -> None:
+    """Keep what workers have rejected that something has stopped; `killed`: their process ids."""
+    with closing(open_place(spec.config.output.dir)) as place:
+        check = partial(check_plan, place, spec.plan_stamp)
+        keep_rejects_of_killed(place, parts, killed, check)
 
 
 def _work(part: Part) -> str:
