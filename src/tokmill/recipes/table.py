@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from tokmill.recipes.spec import Part, RunSpec
     from tokmill.recipes.tokens import TokenRecipe
 
-    Recipe = PretrainRecipe | SftRecipe | TokenRecipe
+    TextRecipe = PretrainRecipe | SftRecipe
+    Recipe = TextRecipe | TokenRecipe
 
 
 def make_recipe(spec: RunSpec) -> Recipe:

@@ -26,7 +26,6 @@ from tokmill.engines.engine import IMPORT, REFERENCE, engine_row, engine_threads
 from tokmill.errors import StateError, StorageError, UsageError
 from tokmill.place import open_place
 from tokmill.recipes.spec import reference_loader
-from tokmill.run.imports import ImportSettings, PreparedImport, prepare_import
 from tokmill.run.output import holds_only_plan, refuse_foreign, refuse_other_makers
 from tokmill.run.plan import (
     Plan,
@@ -38,10 +37,10 @@ from tokmill.run.plan import (
     plan_of_json,
     read_plan,
 )
-from tokmill.run.prepare import choose_run_engine, prepare
+from tokmill.run.prepare import Prepared, choose_run_engine, prepare
 from tokmill.run.sample import encoded_sample
 from tokmill.run.stopped_rejects import remove_stopped_rejects
-from tokmill.settings.schema import RunSettings
+from tokmill.settings.schema import Config, RunSettings
 from tokmill.sources.hub import is_hub
 from tokmill.sources.json_lines import parser_entry
 from tokmill.storage import UNSUPPORTED, free_bytes, remove_file, write_file
@@ -56,8 +55,7 @@ if TYPE_CHECKING:
 
     from tokmill.dataset.place import Place
     from tokmill.recipes.spec import Increments, Part
-    from tokmill.run.prepare import Prepared
-    from tokmill.settings.schema import Config
+    from tokmill.run.imports import ImportSettings, PreparedImport
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 _NOT_POSSIBLE = {
@@ -137,13 +135,15 @@ def begun(
         TokmillError: nothing was changed in the place.
     """
     start = used_seconds()
-    output = config.output if isinstance(config, ImportSettings) else config.output.dir
+    output = config.output.dir if isinstance(config, Config) else config.output
     with closing(output_place(output)) as place:
         prepared: Prepared | PreparedImport
-        if isinstance(config, ImportSettings):
-            prepared = prepare_import(config)
-        else:
+        if isinstance(config, Config):
             prepared = prepare(config, hub_commits(config, place, overwrite=overwrite))
+        else:
+            from tokmill.run.imports import prepare_import  # a run of text needs none of it
+
+            prepared = prepare_import(config)
         for warning in prepared.discovery.warnings:
             observer.warned(warning)
         for warning in prepared.discovery.unmatched:
@@ -195,10 +195,10 @@ def _plan(
     entries = place.entries()
     if place.mapped is not None and (overwrite or MANIFEST not in entries):
         check_file_system(place.mapped)
-        if isinstance(prepared, PreparedImport):
-            prepared.check_space(place.mapped)
-        else:
+        if isinstance(prepared, Prepared):
             check_space(prepared, place.mapped, observer.warned)
+        else:
+            prepared.check_space(place.mapped)
     earlier = None if overwrite or holds_only_plan(entries) else read_plan(place)
     if overwrite:
         contents_of(place).check_replaceable()
@@ -206,10 +206,10 @@ def _plan(
         refuse_other_makers(place, entries)
         refuse_foreign(place, entries, owned_names(place, entries))
     if earlier is None:
-        if isinstance(prepared, PreparedImport):
-            engine = prepared.engine()
-        else:
+        if isinstance(prepared, Prepared):
             engine = choose_run_engine(prepared, observer.noted)
+        else:
+            engine = prepared.engine()
     else:
         check_command(earlier[0], prepared.command, place.where)
         engine = _planned_engine(earlier[0], prepared, place)

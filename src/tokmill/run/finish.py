@@ -24,7 +24,6 @@ from tokmill.masks.truncation import CUT_SAMPLES
 from tokmill.recipes.left_out import check_read_fields
 from tokmill.recipes.spec import Increments, reference_loader
 from tokmill.recipes.table import Recipes
-from tokmill.recipes.tokens import IMPORTED_MASK
 from tokmill.render.function import is_local
 from tokmill.run.begin import begun, used_seconds
 from tokmill.run.output import complete_manifest, records_of_parts, refuse_foreign, remove_notes
@@ -296,6 +295,8 @@ def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:
     probe = reference.encode(pa.array([PROBE_TEXT], pa.large_string()))
     mask = {}
     if config.sft is not None and spec.tokens is not None:
+        from tokmill.recipes.tokens import IMPORTED_MASK
+
         mask = {"mask": IMPORTED_MASK}
     elif config.sft is not None:
         from tokmill.recipes.sft_setup import describe_mask

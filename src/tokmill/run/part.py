@@ -15,7 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -31,7 +31,6 @@ from tokmill.interrupts import DelayedInterrupts
 from tokmill.recipes.left_out import is_weighed_slice
 from tokmill.recipes.memory_bounds import BLOCK_COPIES, FINISHED_COPIES, blocks_bytes
 from tokmill.recipes.spec import Increments
-from tokmill.recipes.tokens import TokenRecipe
 from tokmill.run.plan import check_plan
 from tokmill.sources.formats import open_slice
 from tokmill.sources.slices import check_unchanged
@@ -46,8 +45,8 @@ if TYPE_CHECKING:
     from tokmill.dataset.place import Place
     from tokmill.recipes.encoded import EncodedBlock
     from tokmill.recipes.spec import Part, RunSpec
-    from tokmill.recipes.table import Recipe
-    from tokmill.recipes.tokens import TokenBlock, TokenReader
+    from tokmill.recipes.table import Recipe, TextRecipe
+    from tokmill.recipes.tokens import TokenBlock, TokenReader, TokenRecipe
     from tokmill.settings.schema import Config
     from tokmill.sources.formats import Block as TextBlock
     from tokmill.sources.formats import SliceReader
@@ -153,10 +152,11 @@ def _opened(
     spec: RunSpec, recipe: Recipe, piece: Slice, *, is_weighed: bool
 ) -> Iterator[tuple[Reader, Iterator[Block]]]:
     """Open a slice, and yield its reader and its blocks."""
-    if isinstance(recipe, TokenRecipe):
-        with recipe.open(piece) as tokens:
+    if spec.tokens is not None:
+        with cast("TokenRecipe", recipe).open(piece) as tokens:
             yield tokens, tokens.blocks()
         return
+    recipe = cast("TextRecipe", recipe)
     settings, block_bytes = spec.config.input, spec.config.run.block_bytes
     with open_slice(piece, settings, recipe.schema, block_bytes, samples_head=is_weighed) as reader:
         yield reader, recipe.blocks_of(piece, reader.blocks())

@@ -28,7 +28,6 @@ from tokmill.settings.names import find_setting, plain
 from tokmill.settings.schema import Config, RunSettings
 from tokmill.sources.files import Slice, SourceFile, cut
 from tokmill.sources.json_lines import parser_entry
-from tokmill.sources.token_files import TokenRules
 from tokmill.tokenizer.kept import packed_tokenizer, planned_tokenizer
 from tokmill.tokenizer.tokenizer import Tokenizer, tokenizer_differences
 from tokmill.version import __version__
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tokmill.dataset.place import Place
+    from tokmill.sources.token_files import TokenRules
 
     Rows = Sequence[Sequence[Any]]
 
@@ -239,7 +239,7 @@ def plan_of_json(written: Mapping[str, Any], stamp: str, place: Place, run: RunS
             extensions=tuple(Extension(**row) for row in written.get("extensions", ())),
             plan_stamp=stamp,
             readings=tuple(_reading(row, where) for row in task["readings"]),
-            tokens=TokenRules.from_json(task[TOKENS]) if TOKENS in task else None,
+            tokens=_token_rules(task),
         )
         return Plan(spec, _parts(written["files"], written["parts"]), kept)
     except (
@@ -301,6 +301,15 @@ def _reading(entry: Mapping[str, Any], where: str) -> ReadingSettings:
     settings = (config.input, config.render, config.sft)
     labels = frozenset(map(str, entry["labels"]))
     return ReadingSettings(entry["source"], entry["files"], *settings, entry["is_named"], labels)
+
+
+def _token_rules(task: Mapping[str, Any]) -> TokenRules | None:
+    """Return how the files of an import are read; None for a run of text."""
+    if TOKENS not in task:
+        return None
+    from tokmill.sources.token_files import TokenRules  # a run of text needs none of it
+
+    return TokenRules.from_json(task[TOKENS])
 
 
 def _template(source: str, where: str) -> str:
