@@ -200,7 +200,11 @@ def import_dataset(
         else:
             manifest = run(settings, events, overwrite=overwrite)
     if write_plan:
-        show_rows(array_steps(array_status(place)))
+        status = array_status(place)
+        if as_json:
+            show_json({"output": status.directory, "parts": status.parts})
+        else:
+            show_rows(array_steps(status))
         return
     totals, notes = manifest["totals"], import_notes(settings, manifest)
     if as_json:

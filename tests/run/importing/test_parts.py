@@ -113,6 +113,8 @@ def test_the_tasks_of_an_array_import_the_files(files, whole, tmp_path, tokenize
     command = ["import", *map(str, files), "--val", str(tmp_path / f"{N_FILES - 1}")]
     command += ["--from", "megatron", "-t", str(tokenizer_dir), "-o", output]
     assert f"{N_FILES} parts" in call(*command, "--write-plan")
+    planned = json.loads(call(*command, "--write-plan", "--json"))
+    assert planned == {"output": output, "parts": N_FILES}
     call("run-part", output, "--index", "1", "--of", "2")
     assert f"{N_FILES // 2} of {N_FILES}" in call("status", output)
     call("run-part", output, "--index", "0", "--of", "2")
