@@ -145,7 +145,10 @@ class TokenRecipe:
     def _documents(self, block: TokenBlock) -> EncodedBlock:
         """Return documents of pretraining, each with eos at its end."""
         rows = np.flatnonzero(block.batch.lengths)
-        lengths, tokens = block.batch.lengths[rows], block.batch.tokens.astype(self.dtype)
+        lengths, tokens = (
+            block.batch.lengths[rows],
+            block.batch.tokens.astype(self.dtype, copy=False),
+        )
         ends = np.cumsum(lengths)
         lacks_eos = tokens[ends - 1] != self._eos_id
         if lacks_eos.any():
@@ -157,7 +160,10 @@ class TokenRecipe:
     def _samples(self, block: TokenBlock, mask: npt.NDArray[np.uint8]) -> EncodedBlock:
         """Return the samples that train a token; nothing predicts the first token of a sample."""
         rows = np.flatnonzero(block.batch.lengths)
-        lengths, tokens = block.batch.lengths[rows], block.batch.tokens.astype(self.dtype)
+        lengths, tokens = (
+            block.batch.lengths[rows],
+            block.batch.tokens.astype(self.dtype, copy=False),
+        )
         if not len(rows):
             return _result(block, rows, tokens, lengths, {}, {"mask": mask})
         starts = np.cumsum(lengths) - lengths
