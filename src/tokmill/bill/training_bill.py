@@ -11,6 +11,7 @@ from typing import Any
 
 from tokmill.bill.activations.layers import layer_parts
 from tokmill.bill.activations.megatron import megatron_parts
+from tokmill.bill.activations.mixers import WITH_KERNELS
 from tokmill.bill.activations.part import Part
 from tokmill.bill.activations.situation import Situation, activation_symbols, situation
 from tokmill.bill.bill_settings import complete_training
@@ -41,6 +42,10 @@ from tokmill.settings.training import TrainingSettings
 
 MISSING = "activations and logits"
 DORA = "DoRA's magnitudes and their products (30% more was measured)"
+NO_KERNELS = (
+    "linear attention and state spaces without the kernels of flash-linear-attention, mamba-ssm "
+    "and causal-conv1d: transformers' own code keeps several times as much (attention eager)"
+)
 MATTERS = (*UNCOUNTED, DORA, EXPERTS_PRODUCT)
 """Of what is left out, the parts without which no verdict can be "fits"."""
 NO_SHAPE = "activations, logits, autocast's casts: the model's layers and widths are not known"
@@ -285,6 +290,8 @@ def left_out(facts: Situation, training: TrainingSettings) -> Iterator[str]:
     if model.experts:
         yield "experts: assumes evenly spread tokens and grouped matrix products"
     yield from _attention_limits(facts, training)
+    if any(block.kind in WITH_KERNELS for block in model.blocks) and not facts.eager:
+        yield NO_KERNELS
     if training.adapter == "dora":
         yield DORA
 

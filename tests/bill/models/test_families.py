@@ -5,11 +5,12 @@ tests/oracles/test_parameters.py compares names and shapes of all tensors with t
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tokmill.bill.models.families import KNOWN
+from tokmill.bill.models.families import KNOWN, ROWS
 from tokmill.bill.models.load import load_model, model_from_config
 from tokmill.bill.models.model import Model
 from tokmill.bill.serving import inference_bill
@@ -180,6 +181,13 @@ def test_a_released_model_of_2026_is_counted_without_transformers(name: str) -> 
     config, parameters = PUBLISHED[name]
     model = model_from_config({**config, "model_type": name})
     assert (model.parameters, model.has_shape, model.warnings) == (parameters, True, ())
+
+
+def test_every_family_that_is_described_by_its_parts_stands_in_the_documentation() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "memory.md").read_text(encoding="utf-8")
+    table = page.partition("### Families by the kinds of their layers")[2]
+    by_parts = [name for name, row in ROWS.items() if "parts" in row]
+    assert [name for name in by_parts if f"`{name}`" not in table] == []
 
 
 ASKED = ("auto", "flash", "sdpa-mask", "eager")

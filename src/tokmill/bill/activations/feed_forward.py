@@ -103,7 +103,7 @@ EXPERTS = Formula(
 )  # fmt: skip
 EVERY_EXPERT = Formula(
     "experts that compute every token (Llama 4): inputs, scaled, gate and up, activated, product",
-    "E * (x_e * (2 * d + 4 * m) + x_e)", HOOKS, "within 1% of a layer",
+    "E * (x_e * (d + 1) + q * (d + 4 * m))", HOOKS, "within 1% of a layer",
 )  # fmt: skip
 ROUTER_INPUT = kept("router in fp32 (DeepSeek): its input", "4 * d")
 EXPERTS_CLAMPED = Formula(

@@ -91,11 +91,18 @@ MAMBA_2_TORCH = _torch(
     " + 4 * a_m * (3 * s_chunk + 5 * N + 4) * ceil(s / s_chunk) * s_chunk / s"
     " + 4 * c * N * (2 * ceil(s / s_chunk) + 1) / s",
 )
+MAMBA_2_AUTOCAST = _torch(
+    "state space in torch under autocast: inputs of products in 16 bit, the rest in fp32",
+    "q * (c + 2 * G * N) * (2 * s + w - 1) / s + 2 * q * a_m"
+    " + 14 * c * ceil(s / s_chunk) * s_chunk / s"
+    " + a_m * (8 * s_chunk + 12 * N + 16) * ceil(s / s_chunk) * s_chunk / s"
+    " + 2 * c * N * (2 * ceil(s / s_chunk) + 1) / s",
+)
 MAMBA_2_NORM = _torch("gate and norm behind a state space", "20 * c + 4 * G")
 MAMBA_2_GATE = _torch("gate behind a state space", "12 * c")
 MAMBA_2_LAST = kept("last matrix of a state space: its input", "q * c")
 GRADIENT_MAMBA_2_TORCH = _torch(
-    "gradients inside a state space in torch", "4 * a_m * (3 * s_chunk + 2 * N) + 12 * c"
+    "gradients inside a state space in torch", "8 * a_m * s_chunk + 2 * c"
 )
 
 MAMBA_1 = _by_code(
@@ -165,7 +172,8 @@ def _mamba_2(facts: Situation, block: Block) -> tuple[Rows, Formula]:
         return (MAMBA_2,), GRADIENT_MAMBA_2
     behind = MAMBA_2_GATE if "no norm" in block.traits else MAMBA_2_NORM
     last = (MAMBA_2_LAST,) if facts.trained else ()
-    return (MAMBA_2_TORCH, behind, *last), GRADIENT_MAMBA_2_TORCH
+    scan = MAMBA_2_AUTOCAST if facts.autocast else MAMBA_2_TORCH
+    return (scan, behind, *last), GRADIENT_MAMBA_2_TORCH
 
 
 def _mamba_1(facts: Situation, block: Block) -> tuple[Rows, Formula]:
@@ -196,6 +204,8 @@ MIXERS: Mapping[BlockKind, Callable[[Situation, Block], tuple[Rows, Formula]]] =
     "mamba-2": _mamba_2,
     "convolution": _short,
 }
+WITH_KERNELS = ("delta", "mamba", "mamba-2")
+"""Kinds that packages with kernels compute in another way than transformers."""
 NAMES: Mapping[BlockKind, str] = {
     "delta": "linear attention",
     "lightning": "linear attention",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from tokmill.bill.models.adapters import adapted
@@ -151,14 +152,20 @@ def _of_rank(name: str, value: float, ranks: int, expert_ranks: float) -> float:
     return value / ranks if name in SPLIT else value
 
 
-def named_blocks(model: Model) -> Iterator[tuple[Block, Mapping[str, str]]]:
-    """Yield the blocks of a model, those that keep the same as one, and new names of their symbols.
+def named_blocks(model: Model) -> Sequence[tuple[Block, Mapping[str, str]]]:
+    """Return the blocks of a model, equal ones as one, with new names of their symbols.
 
     The first block with a symbol gives it its value; one with another value has another symbol: h,
     then h_2.
     """
+    return _named(model.blocks)
+
+
+@lru_cache(maxsize=64)
+def _named(blocks: tuple[Block, ...]) -> Sequence[tuple[Block, Mapping[str, str]]]:
+    found = []
     joined: dict[Any, Block] = {}
-    for block in model.blocks:
+    for block in blocks:
         key = block.kind, tuple(block.sizes.items()), block.traits, block.reads
         one = joined.get(key, replace(block, layers=()))
         joined[key] = replace(one, layers=tuple(sorted({*one.layers, *block.layers})))
@@ -170,7 +177,8 @@ def named_blocks(model: Model) -> Iterator[tuple[Block, Mapping[str, str]]]:
             known[symbol] = value
             if symbol != name:
                 names[name] = symbol
-        yield block, names
+        found.append((block, names))
+    return found
 
 
 def _symbol(name: str, value: float, known: Mapping[str, float]) -> str:
