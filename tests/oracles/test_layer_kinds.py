@@ -70,6 +70,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
         **LATENT, **ROUTED, "index_n_heads": 2, "index_head_dim": 8, "index_topk": 16,
     },
     "glm4_moe_lite": {**LATENT, **ROUTED},
+    "deepseek_v32": {
+        **LATENT, **ROUTED, "index_n_heads": 2, "index_head_dim": 8, "index_topk": 16,
+    },
     "mistral4": {**LATENT, **ROUTED},
     "kimi_linear": {
         **LATENT, "num_experts": 4, "num_experts_per_token": 2, "moe_intermediate_size": 24,
@@ -147,8 +150,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "hunyuan_v1_dense": HEADS,
     "dots1": {**HEADS, **ROUTED, **SLIDING},
 }  # fmt: skip
-OTHERS_CODE = {"rwkv7", "glm4v_moe_text"}
-"""Not a language model of transformers by itself: tests/bill/models/test_families.py holds them."""
+OTHERS_CODE = {"rwkv7", "glm4v_moe_text", "deepseek_v2", "deepseek_v3"}
+"""Not a language model of transformers by itself, or held by other tests."""
 KINDS = sorted({name for name, row in ROWS.items() if "parts" in row} - OTHERS_CODE)
 ONLY_TEXT = {"mistral4": "Mistral4ForCausalLM"}
 UNMEASURED = {"deepseek_v4", "nanochat"}

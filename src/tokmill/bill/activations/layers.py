@@ -14,6 +14,10 @@ from tokmill.bill.models.model import Block, BlockKind
 
 TRANSFORM = kept("matrix before the head: input of its activation", "q * d")
 
+ALL_INPUTS = kept(
+    "inputs of the layers' own: the projection's input, their norm in fp32", "q * d + 8 * L_p + 8"
+)
+
 
 def layer_parts(facts: Situation) -> tuple[Part, ...]:
     """Return the parts of the layers in the order of a forward pass.
@@ -47,6 +51,8 @@ def outside_rows(facts: Situation) -> Rows:
         *(norm(facts) if facts.style.final_norm else ()),
         *((INPUT,) if facts.trained else ()),
     )
+    if any(block.kind == "inputs" for block in facts.model.blocks):
+        return (*stack, ALL_INPUTS)
     if facts.model.cross_layers:
         return (*stack, *dropout(facts)) * 2
     if facts.style.transform and facts.model.labels is None:

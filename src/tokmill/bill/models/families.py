@@ -32,12 +32,11 @@ from tokmill.bill.models.family import (
     head,
     in_layers,
     linear,
-    norm,
     norms,
     read_shape,
     vector,
 )
-from tokmill.bill.models.model import INDEXER, XIELU, Attention, Experts, Model, Style, Tensor
+from tokmill.bill.models.model import XIELU, Attention, Experts, Model, Style, Tensor
 from tokmill.bill.models.stack import KEPT, stack
 
 HEAD_NORMS = ("self_attn.q_norm", "self_attn.k_norm")
@@ -192,59 +191,6 @@ def _minimind(f: Fields) -> Layer:
     if not f.flag("use_moe"):
         return layer
     return with_experts(f, layer, range(s.layers), shared=f.size("n_shared_experts") * s.ffn)
-
-
-def _deepseek(f: Fields) -> Layer:
-    """Return DeepSeek's layer: compressed attention (MLA), dense first layers, then experts."""
-    heads, nope, rope = (
-        f.count(key) for key in ("num_attention_heads", "qk_nope_head_dim", "qk_rope_head_dim")
-    )
-    mla = Attention(
-        heads,
-        heads,
-        nope + rope,
-        kv_rank=f.count("kv_lora_rank"),
-        q_rank=f.size("q_lora_rank"),
-        rope_dim=rope,
-        nope_dim=nope,
-        value_dim=f.count("v_head_dim"),
-    )
-    s = read_shape(f, kv_heads=heads, head_dim=mla.head_dim)
-    return _with_late_experts(f, Layer(shape=s, attention=mla, attention_tensors=_mla(f, s, mla)))
-
-
-def _deepseek_v32(f: Fields) -> Layer:
-    """Return the layer of V3.2: an indexer, whole on every GPU, chooses the tokens to attend to."""
-    layer, name = _deepseek(f), "self_attn.indexer"
-    heads, width, hidden = f.count("index_n_heads"), f.count("index_head_dim"), layer.shape.hidden
-    indexer = (
-        *linear(f"{name}.wq_b", f.count("q_lora_rank"), heads * width, "attention"),
-        *linear(f"{name}.wk", hidden, width, "attention"),
-        *norm(f"{name}.k_norm", width, bias=True),
-        *linear(f"{name}.weights_proj", hidden, heads, "attention"),
-    )
-    return replace(layer, extra=indexer, leaves_out=(INDEXER, *layer.leaves_out))
-
-
-def _mla(f: Fields, s: Shape, mla: Attention) -> Part:
-    """Return multi-head latent attention; the matrices to the ranks are on every GPU."""
-    bias, query = f.flag("attention_bias"), s.heads * mla.head_dim
-    low, up = mla.kv_rank + mla.rope_dim, s.heads * (mla.nope_dim + mla.value_dim)
-    value, name = s.heads * mla.value_dim, "self_attn"
-    queries = linear(f"{name}.q_proj", s.hidden, query, "attention", "columns")
-    if mla.q_rank:
-        queries = (
-            *linear(f"{name}.q_a_proj", s.hidden, mla.q_rank, "attention", bias=bias),
-            *norm(f"{name}.q_a_layernorm", mla.q_rank),
-            *linear(f"{name}.q_b_proj", mla.q_rank, query, "attention", "columns"),
-        )
-    return (
-        *queries,
-        *linear(f"{name}.kv_a_proj_with_mqa", s.hidden, low, "attention", bias=bias),
-        *norm(f"{name}.kv_a_layernorm", mla.kv_rank),
-        *linear(f"{name}.kv_b_proj", mla.kv_rank, up, "attention", "columns"),
-        *linear(f"{name}.o_proj", value, s.hidden, "attention", "rows", bias=bias),
-    )
 
 
 def _each_but(period: int) -> Callable[[Fields, int], bool]:
@@ -487,9 +433,6 @@ _LAYERS: Mapping[str, Callable[[Fields], Layer]] = {
     "baichuan": _baichuan,
     "chatglm": _chatglm,
     "minimind": _minimind,
-    "deepseek_v2": _deepseek,
-    "deepseek_v3": _deepseek,
-    "deepseek_v32": _deepseek_v32,
     "t5": _t5,
     "mt5": _t5,
 }  # fmt: skip
@@ -517,7 +460,7 @@ def _of_parts(f: Fields, row: Mapping[str, Any]) -> Layer:
         blocks=blocks,
         experts=experts,
         attention=attention,
-        leaves_out=tuple(row.get("leaves_out", ())),
+        leaves_out=tuple(text for key, text in row.get("leaves_out", {}).items() if f.size(key)),
     )
 
 

@@ -185,10 +185,9 @@ class Style:
 LLAMA = Style()
 OTHER_PARTS = "parts besides the text model (vision, audio)"
 """What `Model.leaves_out` says of a model of text and more."""
-INDEXER = "activations and cache of the indexer of sparse attention"
 XIELU = "what the activation xIELU keeps"
 UNKNOWN_LAYERS = "what the layers of an unknown architecture keep besides Llama's"
-UNCOUNTED = (OTHER_PARTS, INDEXER, XIELU, UNKNOWN_LAYERS)
+UNCOUNTED = (OTHER_PARTS, XIELU, UNKNOWN_LAYERS)
 """Sentences of `Model.leaves_out` that may be large: a verdict names them."""
 
 

@@ -68,7 +68,7 @@ KEPT: Mapping[BlockKind, tuple[str, ...]] = {
     "indexer": ("a_i", "h_i"),
     "compressed": ("h", "rate", "h_i", "overlap"),
     "rwkv": ("a", "h"),
-    "inputs": ("p",),
+    "inputs": ("p", "L_p"),
     "other": (),
 }
 """The symbols of the formulas of each kind."""

@@ -19,6 +19,7 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "E": ("experts of a layer", ""),
     "L_kv": ("layers whose KV cache keeps `tokens` tokens", ""),
     "G": ("state space: groups with the same B and C", ""),
+    "L_p": ("width of the inputs of all layers' own", "elements"),
     "N": ("data-parallel ranks; of a state space, its states a channel", ""),
     "P": ("parameters, a tied tensor counted once", "elements"),
     "P_cast": ("elements of fp32 matrices and biases that autocast casts", "elements"),
