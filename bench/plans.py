@@ -36,11 +36,14 @@ TRAINED = {
 """Trainings that do not fit as they are, by model."""
 HOST_RAM = ("", "--host-ram 16GiB", "--host-ram 64GiB", "--host-ram 256GiB", "--host-ram 2TiB")
 WAYS = ("", "--checkpointing full")
+SERVERS = ("", "--server transformers", "--host-ram 32GiB")
 SERVED = {
     "qwen3-32b": ("--gpu H100 --batch 100 --context 8k", "--gpu 3090 --context 32k"),
     "llama-3-70b": ("--gpu A6000 --context 32k", "--gpu H100 --context 8k --batch 16"),
     "gpt-oss-120b": ("--gpu H100 --context 128k --batch 8", "--gpu 4090 --context 8k"),
     "mixtral-8x7b": ("--gpu 4090 --context 32k", "--gpu A100-80 --context 32k --batch 32"),
+    "qwen3-30b-a3b": ("--gpu 16GB --context 32k --weight-type q4_k_m", "--gpu 24GB --context 8k"),
+    "llama-3-8b": ("--gpu T4 --context 8k", "--gpu 4090 --context 32k --batch 8"),
 }
 
 
@@ -63,8 +66,8 @@ def commands() -> Iterator[str]:
         for use, host_ram, way in product(uses, HOST_RAM, WAYS):
             yield " ".join(f"--model {model} {use} {host_ram} {way}".split())
     for model, uses in SERVED.items():
-        for use in uses:
-            yield f"--model {model} {use}"
+        for use, server in product(uses, SERVERS):
+            yield " ".join(f"--model {model} {use} {server}".split())
 
 
 def plan_of(command: str) -> Plan | None:

@@ -38,8 +38,8 @@ _ANY_VOCABULARY = 1 << 16
 class ModelBill:
     """GPU memory of training and serving, checkpoints, and advice.
 
-    `gpu` is None without a GPU, and both advices also for a model without a shape; `compute` is
-    None without a dataset.
+    `gpu` is None without a GPU, and both advices also for a model without a shape; `advice` also
+    if nothing is trained; `compute` is None without a dataset.
     """
 
     model: Model
@@ -156,7 +156,7 @@ def _model_bill(model: Model, inputs: Inputs) -> ModelBill:
         inference_bill(model, settings.inference, context=context, gpu=inputs.gpu),
         checkpoint_bill(model, training),
         inputs.gpu,
-        None if gpu is None else advise(model, training, gpu, *_limits(model, inputs)),
+        advise(model, training, gpu, *_limits(model, inputs)) if gpu and settings.trains else None,
         None
         if gpu is None
         else advise_serving(

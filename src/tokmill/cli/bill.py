@@ -206,24 +206,17 @@ def memory_command(
     formulas: bool,
     **options: Any,
 ) -> None:
-    """Estimate GPU memory, host RAM, disk, time and cost of training or serving a model.
+    """Estimate GPU memory, host RAM, disk, time and cost of training or serving.
 
-    Uses formulas only: it needs no GPU and no dataset. --explain shows the formulas of this bill,
-    --formulas all of them. Inference is billed if one of its options is given, such as --context.
-
-    \b
-    verdict     "fits": the upper bound does; "by the estimate": the expected amount
-    largest     the most that the expected amount fits, all else equal
-    fits with   options with which the upper bound fits; "safer with": the same,
-                where the expected amount fits already
-    may fit     options with which only the expected amount fits
+    Needs no GPU and no dataset. --explain shows the formulas of this bill, --formulas all. With
+    an option such as --context, inference is billed. "fits" and "fits with" mean upper bounds,
+    "may fit" and "largest" expected amounts.
 
     \b
     Examples:
       tokmill memory --model llama-3-8b --gpu A100-80 --gpus 8 --sharding zero-3
       tokmill memory --model llama-3-8b --gpu H100 --gpus 8 --tokens 1B
       tokmill memory --model config.json --gpu 24GiB --adapter qlora --sequence 4k
-      tokmill memory --model qwen3-8b --gpu 3090 --qlora --trainer unsloth
       tokmill memory --model qwen3-32b --gpu H100 --gpus 8 --users 100 --context 8k
       tokmill memory --model qwen2.5-7b --gpu 4090 --compare
       tokmill memory --parameters 7.5B --gpus 64 --states

@@ -33,14 +33,14 @@ def test_a_plan_holds_against_every_limit(command: str) -> None:
 def test_what_moves_to_the_host_shows_its_needs_there_beside_those_of_the_gpu() -> None:
     shown = screen(QLORA_70B)
     need = r"\(GPU \S+ GiB, up to \S+ GiB; host RAM 4\d\.\d\d GiB, up to 6\d\.\d\d GiB\)"
-    assert re.search(rf"fits with --checkpointing full --offload all {need}", shown)
+    assert re.search(rf"fits with --offload all {need}", shown)
 
 
 @pytest.mark.parametrize(
     ("host_ram", "label"),
     [
-        ("64GiB", "fits with --checkpointing full --offload all "),
-        ("45GiB", "may fit --checkpointing full --offload all "),
+        ("64GiB", "fits with --offload all "),
+        ("45GiB", "may fit --offload all "),
         ("16GiB", "advice no option makes it fit, nor do 3 together; with more host RAM: "),
     ],
 )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from tokmill.bill.activations.situation import default_sequence
+from tokmill.bill.bill_settings import complete_training
 from tokmill.bill.formula import Bill
 from tokmill.bill.gpus import DOES_NOT_FIT, Gpu, Need
 from tokmill.bill.models.model import Model
@@ -24,6 +26,7 @@ from tokmill.bill.remedies.search import (
 )
 from tokmill.bill.servers import context_of, server_name
 from tokmill.bill.serving import host_experts_bytes, inference_bill
+from tokmill.bill.states.states import rank_states
 from tokmill.bill.training_bill import training_bill
 from tokmill.settings.training import InferenceSettings, TrainingSettings
 
@@ -31,6 +34,12 @@ LARGEST_BATCH = 1 << 16
 LARGEST_SEQUENCE = 1 << 22
 FINEST_SEQUENCE = 64
 """Sequences and contexts are searched in steps of so many tokens."""
+
+_ON_HOST: dict[str, Any] = {
+    "initialization": "auto", "loader_workers": 0, "loading": "memmap", "prefetch": 2,
+    "start_method": "fork",
+}  # fmt: skip
+"""Settings of host RAM alone, as the bill of a GPU may have them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +78,23 @@ def training_peak(model: Model, training: TrainingSettings) -> Bill:
 
 def gpu_limit(model: Model, gpu: Gpu) -> Limit[TrainingSettings]:
     """Return the memory of a GPU, and what training settings need of it."""
-    return Limit(lambda training: Need.of(training_peak(model, training)), gpu.memory_bytes)
+
+    @cache
+    def billed(training: TrainingSettings) -> Need:
+        return Need.of(training_peak(model, training))
+
+    def need(training: TrainingSettings) -> Need:
+        # Savings of host RAM change nothing here: their combinations are billed once.
+        return billed(replace(training, **_ON_HOST))
+
+    @cache
+    def states(training: TrainingSettings) -> int:
+        standing = rank_states(model, complete_training(training, model, None))
+        return sum(line.n_bytes for line in (standing.weights, *standing.optimizer))
+
+    return Limit(
+        need, gpu.memory_bytes, least=lambda training: states(replace(training, **_ON_HOST))
+    )
 
 
 def advise(
@@ -147,6 +172,8 @@ def _advice(
     Sequences are searched in steps of `unit`, up to the `positions` of the model (0: no limit).
     """
     batch, sequence = names
+    # Three searches ask for the needs of the same settings.
+    limits = [replace(each, need=cache(each.need)) for each in limits]
     of_gpu = limits[0]
     needed = of_gpu.need(settings)
     # What fits now may not exceed another limit; what exceeds it already would never fit.
@@ -162,9 +189,11 @@ def _advice(
     longest = min(units * unit, most)
     search: Search[S] = Search(*limits)
     offered = () if search.fits_first(settings) else tuple(savings)
-    plan = search.plan(settings, offered)
-    missed = bool(offered) and not plan and of_gpu.verdict(needed) == DOES_NOT_FIT
     alone: Search[S] = Search(of_gpu, *(replace(each, n_bytes=0) for each in limits[1:]))
+    # What does not fit on the GPU alone does not fit with other limits either.
+    on_gpu = alone.plan(settings, offered)
+    plan = search.plan(settings, offered) if on_gpu else ()
+    missed = not plan and of_gpu.verdict(needed) == DOES_NOT_FIT
     return Advice(
         gpu=gpu,
         verdict=of_gpu.verdict(needed),
@@ -173,5 +202,5 @@ def _advice(
         is_bounded=longest == most,
         steps=search.offers(settings, offered),
         plan=plan,
-        with_more_host=alone.plan(settings, offered) if missed and len(limits) > 1 else (),
+        with_more_host=on_gpu if missed and len(limits) > 1 else (),
     )

@@ -214,11 +214,20 @@ class Limit(Generic[S]):
     """The memory of a place, and what settings need of it.
 
     `n_bytes` and `shm_bytes` (the part in /dev/shm) are there; 0: not known, taken as enough.
+    `least`, if there is one, returns a part of the need that is found sooner.
     """
 
     need: Callable[[S], Need]
     n_bytes: int
     shm_bytes: int = 0
+    least: Callable[[S], int] | None = None
+
+    def surely_exceeded(self, settings: S) -> bool:
+        """Return whether a part of the need is too much already."""
+        try:
+            return self.least is not None and self.least(settings) > self.n_bytes > 0
+        except UsageError:
+            return True
 
     def verdict(self, need: Need) -> str:
         """Return whether a need fits in this place."""
@@ -267,10 +276,13 @@ class Search(Generic[S]):
         return self._fits(settings, 0, surely=True)
 
     def _fits(self, settings: S, place: int, *, surely: bool) -> bool:
+        limit = self._limits[place]
+        if settings not in self._known[place] and limit.surely_exceeded(settings):
+            return False
         need = self._need_of(settings, place)
         n_bytes = need.high_bytes if surely else need.n_bytes
         known = replace(need, n_bytes=n_bytes, high_bytes=n_bytes, missing="")
-        return self._limits[place].verdict(known) == FITS
+        return limit.verdict(known) == FITS
 
     def offers(self, settings: S, savings: Iterable[Saving]) -> tuple[Offer, ...]:
         """Return the savings that need less memory, each applied alone.
