@@ -217,7 +217,7 @@ def memory_command(
       tokmill memory --model llama-3-8b --gpu A100-80 --gpus 8 --sharding zero-3
       tokmill memory --model llama-3-8b --gpu H100 --gpus 8 --tokens 1B
       tokmill memory --model config.json --gpu 24GiB --adapter qlora --sequence 4k
-      tokmill memory --model qwen3-32b --gpu H100 --gpus 8 --users 100 --context 8k
+      tokmill memory --model qwen3-32b --gpu H100 --users 100 --context 8k
       tokmill memory --model qwen2.5-7b --gpu 4090 --compare
       tokmill memory --parameters 7.5B --gpus 64 --states
     """
