@@ -237,3 +237,34 @@ def test_no_figure_is_lost_in_a_terminal_of_40_columns(tokmill, monkeypatch):
         return sorted(word for word in out.split() if re.fullmatch(r"\d+\.\d+", word))
 
     assert figures(40) == figures(200)
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        (("--users", "3", "--context", "512"), ("--batch", "3", "--context", "512")),
+        (("--lora",), ("--adapter", "lora")),
+        (("--qlora",), ("--adapter", "qlora")),
+        (("--qlora", "--adapter", "qlora"), ("--adapter", "qlora")),
+        (("--gpu", "b300"), ("--gpu", "NVIDIA B300 288GB")),
+    ],
+)
+def test_words_that_people_use_are_understood(tokmill, short, long):
+    found = [json.loads(tokmill(*GPT2, "--json", *words).out) for words in (short, long)]
+    gpus = [each["settings"]["training"].pop("gpu") for each in found]
+    assert found[0] == found[1]
+    assert [bool(gpu) for gpu in gpus] == ["--gpu" in words for words in (short, long)]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--lora", "--adapter", "dora"), "--lora: leave out --adapter=dora"),
+        (("--lora", "--qlora"), "--qlora: leave out --adapter=lora"),
+        (("--users", "3", "--batch", "4"), "--users: leave out --batch=4"),
+    ],
+)
+def test_words_that_contradict_each_other_are_refused(tokmill, words, message):
+    outcome = tokmill(*GPT2, *words)
+    assert outcome.code == 2
+    assert message in outcome.error
