@@ -392,8 +392,8 @@ class _Inference(TypedDict, total=False):
     """Program that serves, whose share of the GPU, graphs and chunks are counted; auto: vllm,
     for GGUF llama.cpp, for nf4 and whole prompts transformers."""
     gpu_share: float
-    """Serving: fraction of the GPU that the server takes; default: vllm 0.9, sglang 0.81 to
-    0.88, others what they need."""
+    """Serving: fraction of the GPU that the server takes; 0: as it does, vllm 0.9, sglang 0.81
+    to 0.88, others what they need."""
     graphs: bool
     """Serving: the server captures CUDA graphs."""
     host_experts: int
@@ -406,8 +406,8 @@ class _Inference(TypedDict, total=False):
     kv_block: int
     """Serving: tokens per block of a paged KV cache; 0: not paged."""
     prefill_chunk: int
-    """Serving: prompt tokens at once; 0: all, as in generate; default: as the server does, 512
-    to 8,192."""
+    """Serving: prompt tokens at once; 0: all, as in generate; -1: as the server does, 512 to
+    8,192."""
     serving_gpus: int
     """Serving: GPUs that share the model (tensor parallel)."""
     logits: str

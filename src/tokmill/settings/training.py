@@ -310,9 +310,9 @@ class InferenceSettings:
     )
     gpu_share: float = runtime_setting(
         0.0,
-        "Serving: fraction of the GPU that the server takes; default: vllm 0.9, sglang 0.81 to "
-        "0.88, others what they need.",
-        minimum=0.01,
+        "Serving: fraction of the GPU that the server takes; 0: as it does, vllm 0.9, sglang 0.81 "
+        "to 0.88, others what they need.",
+        minimum=0.0,
         maximum=1.0,
     )
     graphs: bool = runtime_setting(True, "Serving: the server captures CUDA graphs.")
@@ -338,9 +338,9 @@ class InferenceSettings:
     )
     prefill_chunk: int = runtime_setting(
         -1,
-        "Serving: prompt tokens at once; 0: all, as in generate; default: as the server does, "
-        "512 to 8,192.",
-        minimum=0,
+        "Serving: prompt tokens at once; 0: all, as in generate; -1: as the server does, 512 to "
+        "8,192.",
+        minimum=-1,
         maximum=1 << 30,
     )
     serving_gpus: int = runtime_setting(
