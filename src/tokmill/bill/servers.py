@@ -14,7 +14,7 @@ from tokmill.bill.gpus import Gpu
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.weight_types import FILES
 from tokmill.errors import UsageError
-from tokmill.settings.training import InferenceSettings
+from tokmill.settings.training import BY_SERVER, InferenceSettings
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -147,7 +147,7 @@ def complete_serving(
         server=server_name(settings),
         context=tokens,
         prompt=min(settings.prompt or max(1, tokens - settings.answer), tokens),
-        prefill_chunk=chunk if settings.prefill_chunk < 0 else settings.prefill_chunk,
+        prefill_chunk=chunk if settings.prefill_chunk == BY_SERVER else settings.prefill_chunk,
         gpu_share=settings.gpu_share or _share(server, settings.serving_gpus),
     )
 

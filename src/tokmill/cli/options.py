@@ -267,6 +267,7 @@ def default_text(setting: Setting) -> str:
     """Return a setting's default; "" for none: an empty text, a flag, a 0 that is not allowed."""
     value: Any = setting.default
     is_unset = value == -1 or (value == 0 and setting.metadata.get("minimum", 0) > 0)
+    is_unset = is_unset or (value and value == setting.metadata.get("maximum"))
     if isinstance(value, bool) or value in ("", ()) or is_unset:
         return ""
     if isinstance(value, tuple):

@@ -406,8 +406,8 @@ class _Inference(TypedDict, total=False):
     kv_block: int
     """Serving: tokens per block of a paged KV cache; 0: not paged."""
     prefill_chunk: int
-    """Serving: prompt tokens at once; 0: all, as in generate; -1: as the server does, 512 to
-    8,192."""
+    """Serving: prompt tokens at once; 0: all, as in generate; default: as the server does, 512
+    to 8,192."""
     serving_gpus: int
     """Serving: GPUs that share the model (tensor parallel)."""
     logits: str

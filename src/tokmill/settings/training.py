@@ -237,6 +237,8 @@ FAMILIES = (
 )  # fmt: skip
 LARGEST = 1 << 40
 """Upper bound of all counts, such as layers or tokens."""
+BY_SERVER = 1 << 30
+"""A chunk of prompts that is not set: the server's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,12 +339,11 @@ class InferenceSettings:
         maximum=1 << 20,
     )
     prefill_chunk: int = runtime_setting(
-        -1,
-        "Serving: prompt tokens at once; 0: all, as in generate; -1: as the server does, 512 to "
-        "8,192.",
-        minimum=-1,
-        maximum=1 << 30,
-    )
+        BY_SERVER,
+        "Serving: prompt tokens at once; 0: all, as in generate; default: as the server does, "
+        "512 to 8,192.",
+        minimum=0, maximum=BY_SERVER,
+    )  # fmt: skip
     serving_gpus: int = runtime_setting(
         1, "Serving: GPUs that share the model (tensor parallel).", minimum=1, maximum=4096
     )

@@ -125,7 +125,7 @@ def of_serving(model: Model, how: InferenceSettings) -> Iterator[Saving]:
     `context` and `server` must be set.
     """
     every = how.batch * (how.prompt or how.context)
-    if (how.prefill_chunk if how.prefill_chunk > 0 else every) > SMALL_CHUNK:
+    if min(how.prefill_chunk or every, every) > SMALL_CHUNK:
         yield Saving("smaller chunks of prompts", {"prefill_chunk": SMALL_CHUNK})
     server = SERVERS[how.server]
     yield from _after("kv_type", how.kv_type, "rounded KV cache", *server.kv_types)
