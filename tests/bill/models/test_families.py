@@ -183,6 +183,19 @@ def test_a_released_model_of_2026_is_counted_without_transformers(name: str) -> 
     assert (model.parameters, model.has_shape, model.warnings) == (parameters, True, ())
 
 
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if "parts" in row])
+def test_a_wrong_number_of_a_row_is_said_in_one_line(name: str) -> None:
+    messages = []
+    for key in ROWS[name]["defaults"]:
+        for value in ("x", -1, [1]):
+            try:
+                smallest(name, **{key: value})
+            except UsageError as error:
+                messages.append(str(error))
+    assert len(messages) > len(ROWS[name]["defaults"])
+    assert not any("\n" in message for message in messages)
+
+
 def test_every_family_that_is_described_by_its_parts_stands_in_the_documentation() -> None:
     page = (Path(__file__).parents[3] / "docs" / "memory.md").read_text(encoding="utf-8")
     table = page.partition("### Families by the kinds of their layers")[2]
