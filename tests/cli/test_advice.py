@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -42,7 +43,10 @@ def typed(tokmill, tokenizer_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Type
 
     def run(line: str) -> Any:
         if not line.startswith("tokmill "):
-            return subprocess.run(["bash", "-c", line], check=True, capture_output=True)
+            variables = {**os.environ, **names}
+            return subprocess.run(
+                ["bash", "-c", line], check=True, capture_output=True, env=variables
+            )
         return tokmill(*(names.get(word, word) for word in shlex.split(line)[1:]))
 
     return run

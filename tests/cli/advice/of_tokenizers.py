@@ -132,4 +132,15 @@ TOKENIZERS = (
             "printf x > new && mv -f new out/tokenizer.zst",
         ),
     ),
+    Case(
+        "a lost tokenizer, and another copy of it",
+        {"a.jsonl": TEXTS},
+        "tokmill pretrain a.jsonl -t copy -o out",
+        (Step("run with --overwrite", "tokmill pretrain a.jsonl -t copy -o out --overwrite"),),
+        (
+            "tokmill pretrain a.jsonl -t TOK -o out",
+            "cp -r $TOK copy",
+            "rm -f out/tokenizer.zst",
+        ),
+    ),
 )
