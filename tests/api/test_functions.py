@@ -261,7 +261,7 @@ def test_a_wrong_argument_is_one_line_that_names_it_as_it_was_written(make, sett
 
 @pytest.mark.parametrize("inputs", [None, 5, b"a", [None], [["a"]], {"a"}, {"a": 1}, io.StringIO()])
 def test_inputs_that_are_no_ordered_paths_are_refused(inputs):
-    with pytest.raises(UsageError, match="inputs: expected a path, a Source, or a sequence"):
+    with pytest.raises(UsageError, match="inputs: expected a path, a Source, a sequence of"):
         tokmill.pretrain(inputs, tokenizer="a", output="b")
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from tokmill.api.dataset import Dataset
 from tokmill.api.dataset import open as open_dataset
+from tokmill.api.in_memory import GivenInputs, placeholder, spilled, spilled_for_now
 from tokmill.api.jobs import Inputs, checked_path, place_of, run_config, verify_dataset
 from tokmill.api.jobs import pack as packed
 from tokmill.api.progress import Progress, RunObserver, make_bar, make_notes
@@ -66,7 +67,9 @@ def pretrain(
     Args:
         inputs: files, globs, directories or `hf:NAME` for a Hugging Face dataset: one, or a
             sequence whose order is the order of the dataset. A `tokmill.Source` has its own
-            settings of reading; sources come behind other inputs.
+            settings of reading; sources come behind other inputs. Or rows in memory: dicts, or
+            texts that an iterator gives; a table of Arrow, pandas or polars; a dataset of
+            `datasets`; a function that returns one of these.
         tokenizer: tokenizer.json, a directory, a SentencePiece .model, a tiktoken file or a name on
             the Hub.
         output: the directory to write the dataset to.
@@ -221,8 +224,10 @@ def plan(
 
     arguments = {"tokenizer": tokenizer, "output": output, **settings}
     note = _notes(progress)
-    chosen = run_config(recipe, inputs, config, arguments, note)
-    predicted = forecast(chosen, _LOG.warning, note)
+    given = GivenInputs(inputs, arguments.get("source"))
+    with spilled_for_now(given) as (files, arguments["source"]):
+        chosen = run_config(recipe, files, config, arguments, note)
+        predicted = forecast(chosen, _LOG.warning, note)
     if predicted.problem is not None:
         _LOG.warning("a run with these settings would stop: %s", predicted.problem)
     return predicted
@@ -311,6 +316,10 @@ def write_plan(
     from tokmill.run.tasks import array_status, plan_array
 
     arguments = {"tokenizer": tokenizer, "output": output, **settings}
+    if GivenInputs(inputs, arguments.get("source")).has_rows:
+        raise UsageError(
+            "inputs: tasks cannot read rows in memory: write them to a file that all machines see"
+        )
     chosen = run_config(recipe, inputs, config, arguments)
     with _observer(progress=False) as observer:
         plan_array(chosen, observer, overwrite=overwrite)
@@ -518,14 +527,39 @@ def _run(
     from tokmill.page.summary import noticed_rows
     from tokmill.run.finish import run
 
-    config = run_config(recipe, inputs, config_file, settings)
     if not isinstance(overwrite, bool):
         raise UsageError(f"overwrite: expected True or False, found {overwrite!r}")
+    arguments = dict(settings)
+    given = GivenInputs(inputs, arguments.get("source"))
+    output = _checked_output(recipe, given, config_file, arguments) if given.has_rows else ""
     with _observer(progress) as observer:
-        manifest = run(config, observer, overwrite=overwrite)
+        written = spilled(given, output, observer.noted, observer.warned)
+        with written as (files, arguments["source"]):
+            config = run_config(recipe, files, config_file, arguments)
+            manifest = run(config, observer, overwrite=overwrite)
         for label, text in noticed_rows(manifest, config.output.dir):
             observer.noted(f"{label}: {text}")
     return Dataset(Path(config.output.dir), manifest, split="", tokenizer="")
+
+
+def _checked_output(
+    recipe: Literal["pretrain", "sft"],
+    given: GivenInputs,
+    config_file: str | Path | None,
+    settings: Mapping[str, Any],
+) -> str:
+    """Return the output of a run with rows, whose other settings are checked before a row is read.
+
+    An iterator gives its rows once.
+    """
+    from tokmill.run.begin import output_place
+    from tokmill.run.prepare import tokenizer_of_run
+
+    files, sources = given.with_files(placeholder)
+    config = run_config(recipe, files, config_file, {**settings, "source": sources})
+    tokenizer_of_run(config)
+    output_place(config.output.dir).close()
+    return config.output.dir
 
 
 def _observer(progress: bool | ProgressCall | None) -> RunObserver:

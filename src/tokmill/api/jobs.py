@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.errors import TokmillError, UsageError
 from tokmill.settings.load import config_from_arguments, file_values
 from tokmill.settings.names import by_keyword
+from tokmill.settings.rows import Rows, brief
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS, RenderSettings, Source
 from tokmill.settings.sft import SftSettings
 from tokmill.urls import is_store, local_path, shown, store_url
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tokmill.settings.schema import Config
 
 
-Inputs = str | Path | Source | Sequence[str | Path | Source]
+Inputs = str | Path | Source | Sequence[str | Path | Source] | Rows
 
 _OF_BOTH = ("fields", "template", "packing")
 """Settings that each recipe has, in its own section."""
@@ -129,11 +130,13 @@ def _with_inputs(keywords: Mapping[str, Any], inputs: Inputs) -> dict[str, Any]:
     """Return keyword arguments with the inputs of a call, and names in place of functions."""
     kinds = (str, os.PathLike, Source)
     refused = (bytes, IOBase, set, frozenset, Mapping)  # a set has no order
-    is_sequence = isinstance(inputs, Iterable) and not isinstance(inputs, refused)
-    listed = [inputs] if isinstance(inputs, kinds) else list(inputs) if is_sequence else [inputs]
+    listed: list[Any] = [inputs]
+    if isinstance(inputs, Iterable) and not isinstance(inputs, (*kinds, *refused)):
+        listed = list(inputs)
     if not all(isinstance(item, kinds) for item in listed):
         raise UsageError(
-            f"inputs: expected a path, a Source, or a sequence of these; found {inputs!r}"
+            "inputs: expected a path, a Source, a sequence of these, or rows in memory; found "
+            f"{brief(inputs)}"
         )
     paths = [item for item in listed if not isinstance(item, Source)]
     sources = [item for item in listed if isinstance(item, Source)]

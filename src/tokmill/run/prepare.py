@@ -206,19 +206,8 @@ def prepare(
     Raises:
         TokmillError: a path, the tokenizer, its eos, the renderer or the dtype is wrong.
     """
-    if not config.input.all_paths:
-        raise UsageError(
-            "no input: name files, directories or globs, or set input.paths in a --config file"
-        )
-    if not config.tokenizer.path:
-        raise UsageError("no tokenizer: give --tokenizer, a file, a directory or a Hub name")
-    if config.run.workers > 1 and is_local(config.render.renderer):
-        raise UsageError(
-            f"renderer {config.render.renderer}: workers cannot import a function of __main__, a "
-            "notebook cell or a lambda: put it into a module, or use one worker"
-        )
     is_chat = config.sft is not None
-    tokenizer = load_tokenizer(config.tokenizer, for_chat=is_chat)
+    tokenizer = tokenizer_of_run(config)
     inputs = inputs_of(config, commits)
     is_alone = sum(len(source.discovery.files) for source in inputs) < 2
     bad: list[str] | None = [] if leave_bad_out and not is_alone else None
@@ -255,6 +244,26 @@ def prepare(
 
         prepared = replace(prepared, chats=make_chat_renderer(config, tokenizer, template))
     return prepared
+
+
+def tokenizer_of_run(config: Config) -> Tokenizer:
+    """Return the tokenizer of a run, whose settings name all that it needs.
+
+    Raises:
+        TokmillError: input or tokenizer is not named, or wrong; or no worker could render.
+    """
+    if not config.input.all_paths:
+        raise UsageError(
+            "no input: name files, directories or globs, or set input.paths in a --config file"
+        )
+    if not config.tokenizer.path:
+        raise UsageError("no tokenizer: give --tokenizer, a file, a directory or a Hub name")
+    if config.run.workers > 1 and is_local(config.render.renderer):
+        raise UsageError(
+            f"renderer {config.render.renderer}: workers cannot import a function of __main__, a "
+            "notebook cell or a lambda: put it into a module, or use one worker"
+        )
+    return load_tokenizer(config.tokenizer, for_chat=config.sft is not None)
 
 
 def placed_tokens(readings: Sequence[FoundReading], tokenizer: Tokenizer) -> list[str]:

@@ -20,6 +20,7 @@ from tokmill.settings.declare import (
     runtime_setting,
     shard_tokens_setting,
 )
+from tokmill.settings.rows import Rows, brief, is_rows
 from tokmill.settings.sft import SftSettings
 from tokmill.settings.training import InferenceSettings, ModelSettings, TrainingSettings
 from tokmill.tables import ENGINES, FORMATS, RENDERERS
@@ -444,8 +445,9 @@ def role_of_pair(pair: str) -> str:
 class Source:
     """A named set of inputs with settings of reading of its own; others are those of the run.
 
-    `paths`: files, globs, directories or `hf:NAME`: one, or a sequence. The keyword arguments are
-    the settings of the same names, and `tokmill.settings.arguments.SourceArguments` lists them.
+    `paths`: files, globs, directories or `hf:NAME`: one, or a sequence; or rows in memory, as
+    `tokmill.pretrain` takes them. The keyword arguments are the settings of the same names, and
+    `tokmill.settings.arguments.SourceArguments` lists them.
 
         >>> web = tokmill.Source("web", "corpus/*.jsonl", renderer="article")
         >>> tokmill.pretrain(web, tokenizer="gpt2/", output="web")
@@ -454,27 +456,32 @@ class Source:
     def __init__(
         self,
         name: str,
-        paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Rows,
         **settings: Unpack[SourceArguments],
     ) -> None:
         self.name, self.paths, self.settings = name, paths, dict(settings)
 
     def __repr__(self) -> str:
         arguments = "".join(f", {name}={value!r}" for name, value in self.settings.items())
-        return f"Source({self.name!r}, {self.paths!r}{arguments})"
+        return f"Source({self.name!r}, {brief(self.paths)}{arguments})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Source) and self.values() == other.values()
+        if not isinstance(other, Source):
+            return False
+        if is_rows(self.paths) or is_rows(other.paths):  # tables have no truth value
+            return self is other
+        return self.values() == other.values()
 
     def __hash__(self) -> int:
-        return hash((self.name, self.path_list))
+        return hash((self.name, () if is_rows(self.paths) else self.path_list))
 
     @property
     def path_list(self) -> tuple[str, ...]:
-        """Return the paths, in their order."""
+        """Return the paths, in their order; not of rows in memory, which are written first."""
         if isinstance(self.paths, str | os.PathLike):
             return (os.fspath(self.paths),)
-        return tuple(os.fspath(path) for path in self.paths)
+        paths: Any = self.paths
+        return tuple(os.fspath(path) for path in paths)
 
     def values(self) -> dict[str, Any]:
         """Return name, paths and the settings that are given, as a `[[source]]` table has them."""
