@@ -363,3 +363,14 @@ def test_numbers_of_numpy_are_numbers(make):
     made = make(min_tokens=np.int64(1), val_fraction=np.float64(0.25))
     assert made.manifest["config"]["limits"]["min_tokens"] == 1
     assert made.manifest["config"]["output"]["val_fraction"] == 0.25
+
+
+def test_a_renderer_of_one_record_that_raises_rejects_by_the_rule_of_all_others(make):
+    def render(record):
+        assert record["text"] != ROWS[7]["text"]
+        return record["text"]
+
+    dataset = make(renderer=render)
+    assert dataset.manifest["totals"]["rejects"] == {"the renderer raised an error": 1}
+    with pytest.raises(RecordError, match=r'in\.jsonl:8 .*assert record\["text"\] != ROWS\[7\]'):
+        make(renderer=render, on_error="fail", overwrite=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from tokmill.errors import UsageError
 from tokmill.render.function import find_renderer, renderer_setting
 from tokmill.render.renderer import make_renderer
 from tokmill.settings.schema import RenderSettings
-from tokmill.values import WHOLE_RECORD
+from tokmill.values import WHOLE_RECORD, ControlToken
 
 SCHEMA = pa.schema([("a", pa.string())])
 ROWS = [{"a": "x"}, {"a": ""}, {"a": None}, {"a": "y"}]
@@ -130,6 +131,94 @@ def test_a_function_that_captures_itself_has_an_identity():
 
     assert renderer_setting(render) == renderer_setting(render)
 
+
+# A function of one record
+
+WHOLE = pa.schema([(WHOLE_RECORD, pa.large_string())])
+
+
+def shout(record):
+    return record["a"].upper() if record.get("a") is not None else None
+
+
+class Shouter:
+    def __call__(self, record: dict) -> str | None:
+        return shout(record)
+
+    def of(self, record):
+        return shout(record)
+
+
+def render_each(records, function, rows=ROWS):
+    renderer = make_renderer(RenderSettings(renderer=renderer_setting(function)))
+    return renderer.render(records([{WHOLE_RECORD: json.dumps(row)} for row in rows], WHOLE))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        shout,
+        lambda r: shout(r),
+        Shouter(),
+        Shouter().of,
+        partial(shout),
+        partial(lambda n, r: shout(r), 1),
+    ],
+)
+def test_a_function_of_one_record_returns_its_text(records, function):
+    found = render_each(records, function)
+    assert (found.text.to_pylist(), found.rows.tolist()) == (["X", "Y"], [0, 3])
+    drops = {reason: rows.tolist() for reason, rows in found.drops.items()}
+    assert drops == {"empty": [1], "left out by the renderer": [2]}
+    assert found.pieces is None
+
+
+def by_name(batch):
+    return batch["record"]
+
+
+def by_type(rows: pa.RecordBatch):
+    return rows["record"]
+
+
+@pytest.mark.parametrize("function", [by_name, by_type])
+def test_a_function_of_columns_says_so_by_a_name_or_a_type(records, function):
+    assert render_each(records, function, [{"a": 1}]).text.to_pylist() == ['{"a": 1}']
+
+
+def test_a_record_for_which_the_function_raises_is_a_reject_with_its_line(records):
+    found = render_each(records, lambda record: record["a"].strip())
+    assert (found.rows.tolist(), list(found.refused)) == ([0, 3], [2])
+    reject = found.refused[2]
+    assert reject.reason == "the renderer raised an error"
+    assert "AttributeError: 'NoneType' object has no attribute 'strip'" in reject.message
+    assert 'found = render_each(records, lambda record: record["a"].strip())' in reject.message
+
+
+def test_a_function_of_one_record_places_control_tokens(records):
+    pieces = [ControlToken("<eos>"), "x"]
+    found = render_each(records, lambda record: pieces if record["a"] == "x" else record["a"])
+    assert found.pieces == [pieces, ["y"]]
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda _: 5, "or a list of text and tokmill.ControlToken for each record, found 5"),
+        (lambda record: record, "for each record, found {'a': 'x'}"),
+        (lambda _: pa.array(["a"]), "name its parameter batch, if it is a function of columns"),
+        (lambda a, b: a, "expected a function of one record, found parameters (a, b)"),
+        (lambda: 1, "expected a function of one record, found parameters ()"),
+    ],
+)
+def test_another_function_or_value_says_what_was_expected(records, function, expected):
+    with pytest.raises(UsageError) as caught:
+        render_each(records, function)
+    assert expected in " ".join(str(caught.value).split())
+    assert str(caught.value).startswith(f"renderer {renderer_setting(function)}")
+
+
+# Identity
 
 SET_IN_A_LAMBDA = """
 from tokmill.render.function import renderer_setting

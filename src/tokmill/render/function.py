@@ -1,23 +1,35 @@
-"""A renderer that is a function of Arrow columns: from another package, a module, or this process.
+"""A renderer that is a function: from another package, a module, or this process.
+
+Of one record, which is easy to write, or of Arrow columns, which is fast:
+
+    def render(record: dict) -> str | None: ...
 
     def render(batch: pa.RecordBatch) -> pa.StringArray: ...
 
     render.schema = pa.schema([("title", pa.string()), ("body", pa.string())])
 
-The function gets the columns of its `schema`, or without one the column `record`: each record as
-JSON text. It returns one string for each row. null drops the record, and so does an empty
-string. It must return the same for the same rows, and several threads may call it at the same time.
+A function of columns says so: by its `schema`, by the type of its parameter, or by its name, batch.
+It gets the columns of its `schema`, or without one the column `record`: each record as JSON text.
+It returns one string for each row.
 
-To place control tokens it returns a list instead, with text, None, or a list of pieces for each
-row: `[ControlToken("<repo_name>"), name, ControlToken("<file_sep>"), code]`. Its attribute
-`control_tokens` names those that are not special in the tokenizer.
+null (None) drops the record, and so does an empty string. A record for which a function of one
+record raises is a reject. A function must return the same for the same records, and several threads
+may call it at the same time.
+
+To place control tokens, a function of a record returns a list of pieces, and one of columns a list
+with text, None, or a list of pieces for each row: `[ControlToken("<repo_name>"), name,
+ControlToken("<file_sep>"), code]`. Its attribute `control_tokens` names those that are not special
+in the tokenizer.
 """
 
 from __future__ import annotations
 
 import hashlib
+import inspect
+import json
 import pickle
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial, reduce
@@ -45,7 +57,10 @@ from tokmill.words import plural
 if TYPE_CHECKING:
     from tokmill.values import Records
 
-RenderFunction = Callable[[pa.RecordBatch], pa.StringArray | list[str | Pieces | None]]
+RenderFunction = (
+    Callable[[pa.RecordBatch], pa.StringArray | list[str | Pieces | None]]
+    | Callable[[dict[str, Any]], str | Pieces | None]
+)
 
 _MAIN = "__main__:"
 _local: dict[str, tuple[Callable[..., Any], str]] = {}
@@ -53,6 +68,8 @@ _local: dict[str, tuple[Callable[..., Any], str]] = {}
 
 _WHOLE = pa.schema([(WHOLE_RECORD, pa.large_string())])
 _KINDS = (pa.string(), pa.large_string())
+_LINE_CHARACTERS = 120
+RAISED = "the renderer raised an error"
 
 
 class FunctionRenderer:
@@ -61,17 +78,19 @@ class FunctionRenderer:
     def __init__(self, function: RenderFunction, name: str) -> None:
         self.name = name
         self.schema = getattr(function, "schema", _WHOLE)
-        self._function = function
+        self._function: Callable[[Any], Any] = function
         if not callable(function) or not isinstance(self.schema, pa.Schema):
             actual = type(function).__name__ if not callable(function) else repr(self.schema)[:60]
             wanted = "a function" if not callable(function) else "its attribute schema to be one"
             raise UsageError(f"renderer {name}: expected {wanted}, found {actual}")
+        self._is_of_record = _is_of_record(function, name)
 
     def render(self, records: Records) -> DocumentBatch:
         """Return a document for each record; drops the records of null and of empty strings.
 
         Raises:
-            UsageError: the function raised, or returned something else than one string a row.
+            UsageError: a function of columns raised, or a function returned something else than one
+                text for each record.
         """
         batch, rows = records.batch, np.arange(records.batch.num_rows)
         if self.schema is _WHOLE:
@@ -79,25 +98,46 @@ class FunctionRenderer:
         if records.doubtful:  # nobody knows what the function reads
             rows = np.delete(rows, list(records.doubtful))
             batch = batch.take(pa.array(rows))
-        try:
-            returned = self._function(batch) if batch.num_rows else pa.array([], pa.string())
-        except (Exception, SystemExit) as error:  # whatever somebody else's function raises
-            raise UsageError(f"renderer {self.name} raised {one_line(error)}") from error
+        refused = {row: records.reject(row, *why) for row, why in records.doubtful.items()}
+        if self._is_of_record:
+            returned, raised = self._of_each(batch["record"].to_pylist())
+            for i, message in raised.items():
+                refused[int(rows[i])] = records.reject(int(rows[i]), RAISED, message)
+            rows = np.delete(rows, list(raised))
+        else:
+            returned = self._of_batch(batch)
         pieces: list[Pieces | None] = []
         if isinstance(returned, list):
             pieces = [self._pieces(value) for value in returned]
             returned = self._texts(pieces)
-        text = self._checked(returned, batch.num_rows)
+        text = self._checked(returned, len(rows))
         lengths = pc.fill_null(pc.binary_length(text), -1).to_numpy()
         drops = {EMPTY: lengths == 0, DROPPED_BY_RENDERER: lengths < 0}
         kept = [own for own, n in zip(pieces, lengths, strict=False) if own is not None and n > 0]
         return DocumentBatch(
             text.filter(pa.array(lengths > 0)).cast(pa.large_string()),
             rows[lengths > 0],
-            {row: records.reject(row, *why) for row, why in records.doubtful.items()},
+            refused,
             {reason: rows[is_of] for reason, is_of in drops.items() if is_of.any()},
-            kept if pieces else None,
+            kept if any(map(_is_divided, kept)) else None,
         )
+
+    def _of_batch(self, batch: pa.RecordBatch) -> Any:
+        """Return what a function of columns returns; raises `UsageError` if it raises."""
+        try:
+            return self._function(batch) if batch.num_rows else pa.array([], pa.string())
+        except (Exception, SystemExit) as error:  # whatever somebody else's function raises
+            raise UsageError(f"renderer {self.name} raised {one_line(error)}") from error
+
+    def _of_each(self, records: list[str]) -> tuple[list[Any], dict[int, str]]:
+        """Return what a function of a record returns, and for which records it raises what."""
+        returned, raised = [], {}
+        for i, record in enumerate(records):
+            try:
+                returned.append(self._function(json.loads(record)))
+            except (Exception, SystemExit) as error:  # whatever somebody else's function raises
+                raised[i] = f"{one_line(error)}{_source_line(error)}"
+        return returned, raised
 
     @property
     def control_tokens(self) -> tuple[str, ...]:
@@ -146,9 +186,13 @@ class FunctionRenderer:
         pieces = [value] if isinstance(value, str | ControlToken) else value
         is_one = isinstance(pieces, list | tuple)
         if not is_one or not all(isinstance(piece, str | ControlToken) for piece in pieces):
+            each = "record" if self._is_of_record else "row"
+            is_column = self._is_of_record and isinstance(value, pa.Array | pa.ChunkedArray)
+            advice = ": name its parameter batch, if it is a function of columns"
             raise UsageError(
                 f"renderer {self.name} returned a wrong value: expected None, text or a list of "
-                f"text and tokmill.ControlToken for each row, found {shorten(repr(value), 60)}"
+                f"text and tokmill.ControlToken for each {each}, found "
+                f"{shorten(repr(value), 60)}{advice if is_column else ''}"
             )
         return [piece for piece in pieces if piece]
 
@@ -170,6 +214,41 @@ class FunctionRenderer:
         if wrong:
             raise UsageError(f"renderer {self.name} returned a wrong value: {wrong}")
         return text
+
+
+def _is_divided(pieces: Pieces) -> bool:
+    """Return whether a document is more than one text."""
+    return len(pieces) > 1 or isinstance(pieces[0], ControlToken)
+
+
+def _is_of_record(function: Callable[..., Any], name: str) -> bool:
+    """Return whether a function takes one record; else it takes a batch of columns.
+
+    Raises:
+        UsageError: it takes more than one value, or none.
+    """
+    if hasattr(function, "schema"):
+        return False
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of some functions in C
+        return True
+    try:
+        signature.bind({})
+    except TypeError:
+        raise UsageError(
+            f"renderer {name}: expected a function of one record, found parameters {signature}"
+        ) from None
+    first = next(iter(signature.parameters.values()))
+    kind = getattr(first.annotation, "__name__", str(first.annotation))
+    return first.name != "batch" and kind.strip("'\"").rpartition(".")[2] != "RecordBatch"
+
+
+def _source_line(error: BaseException) -> str:
+    """Return the line of code that raised an error; '' if it is not known."""
+    frames = traceback.extract_tb(error.__traceback__)
+    line = frames[-1].line if len(frames) > 1 else ""
+    return f": {shorten(line, _LINE_CHARACTERS)}" if line else ""
 
 
 def renderer_setting(renderer: str | RenderFunction) -> str:
