@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
+import os
 import re
 import shutil
 import unicodedata
@@ -127,9 +127,9 @@ def test_a_traceback_of_ours_drives_no_terminal(tokmill, hostile, monkeypatch):
     def broken(*arguments: Any, **options: Any) -> Any:
         raise RuntimeError(HOSTILE)
 
-    monkeypatch.setattr(io, "open", broken)
-    monkeypatch.setattr(Path, "exists", broken)
-    outcome = tokmill("verify", "out")
+    with monkeypatch.context() as patch:
+        patch.setattr(os.path, "lexists", broken)
+        outcome = tokmill("verify", "out")
     assert outcome.code == 70
     assert driving(outcome.err) == set()
     assert r"RuntimeError: \x1b]0;owned" in outcome.err
@@ -139,7 +139,7 @@ def test_an_error_of_the_system_is_no_bug_wherever_it_comes_from(tokmill, hostil
     def broken(*arguments: Any, **options: Any) -> Any:
         raise OSError(errno.EIO, "Input/output error", "/data/x")
 
-    monkeypatch.setattr(Path, "exists", broken)
-    monkeypatch.setattr(io, "open", broken)
-    outcome = tokmill("verify", "out")
+    with monkeypatch.context() as patch:
+        patch.setattr(os.path, "lexists", broken)
+        outcome = tokmill("verify", "out")
     assert (outcome.code, outcome.err) == (5, "error: /data/x: input/output error\n")
