@@ -580,5 +580,6 @@ def open(  # noqa: A001  its name in the package
         >>> dataset = tokmill.open("out", split="val")
     """
     path = jobs.checked_path(directory, "directory")
-    dataset = Dataset(path, jobs.finished_manifest(path), split="", tokenizer=str(tokenizer or ""))
+    moved = str(jobs.checked_path(tokenizer, "tokenizer")) if tokenizer else ""
+    dataset = Dataset(path, jobs.finished_manifest(path), split="", tokenizer=moved)
     return dataset.split(split) if split else dataset

@@ -27,6 +27,7 @@ from tokmill.mixing.settings import MixSettings
 from tokmill.settings.names import by_keyword, keyword_errors, settings_of
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
 from tokmill.settings.signature import with_settings
+from tokmill.tokenizer.objects import tokenizer_path
 
 if TYPE_CHECKING:
     from tokmill.api.forecast import RunForecast
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         PretrainArguments,
         SftArguments,
     )
+    from tokmill.tokenizer.objects import TokenizerObject
 
 Paths = str | Path | Sequence[str | Path]
 ProgressCall = Callable[[Progress], object]
@@ -51,7 +53,7 @@ _LOG = logging.getLogger("tokmill")
 def pretrain(
     inputs: Inputs = (),
     *,
-    tokenizer: str | Path | None = None,
+    tokenizer: str | Path | TokenizerObject | None = None,
     output: str | Path | None = None,
     config: str | Path | None = None,
     overwrite: bool = False,
@@ -71,7 +73,7 @@ def pretrain(
             texts that an iterator gives; a table of Arrow, pandas or polars; a dataset of
             `datasets`; a function that returns one of these.
         tokenizer: tokenizer.json, a directory, a SentencePiece .model, a tiktoken file or a name on
-            the Hub.
+            the Hub; or an object of `tokenizers` or `transformers`.
         output: the directory to write the dataset to.
         config: a TOML file with settings, as `tokmill pretrain --config` takes it.
         overwrite: replace the dataset or export in `output`.
@@ -102,7 +104,7 @@ def pretrain(
 def sft(
     inputs: Inputs = (),
     *,
-    tokenizer: str | Path | None = None,
+    tokenizer: str | Path | TokenizerObject | None = None,
     output: str | Path | None = None,
     config: str | Path | None = None,
     overwrite: bool = False,
@@ -191,7 +193,7 @@ def plan(
     inputs: Inputs = (),
     *,
     recipe: Literal["pretrain", "sft"] | None = None,
-    tokenizer: str | Path | None = None,
+    tokenizer: str | Path | TokenizerObject | None = None,
     output: str | Path | None = None,
     config: str | Path | None = None,
     progress: bool | None = None,
@@ -225,7 +227,10 @@ def plan(
     arguments = {"tokenizer": tokenizer, "output": output, **settings}
     note = _notes(progress)
     given = GivenInputs(inputs, arguments.get("source"))
-    with spilled_for_now(given) as (files, arguments["source"]):
+    with (
+        tokenizer_path(tokenizer) as arguments["tokenizer"],
+        spilled_for_now(given) as (files, arguments["source"]),
+    ):
         chosen = run_config(recipe, files, config, arguments, note)
         predicted = forecast(chosen, _LOG.warning, note)
     if predicted.problem is not None:
@@ -252,7 +257,8 @@ def verify(directory: str | Path, *, tokenizer: str | Path = "") -> Verification
         >>> tokmill.verify("out").n_documents
     """
     path = checked_path(directory, "directory")
-    verification = verify_dataset(path, str(tokenizer or ""))
+    moved = str(checked_path(tokenizer, "tokenizer")) if tokenizer else ""
+    verification = verify_dataset(path, moved)
     verification.check(path)
     return verification
 
@@ -287,7 +293,7 @@ def write_plan(
     inputs: Inputs = (),
     *,
     recipe: Literal["pretrain", "sft"] | None = None,
-    tokenizer: str | Path | None = None,
+    tokenizer: str | Path | TokenizerObject | None = None,
     output: str | Path | None = None,
     config: str | Path | None = None,
     overwrite: bool = False,
@@ -320,8 +326,11 @@ def write_plan(
         raise UsageError(
             "inputs: tasks cannot read rows in memory: write them to a file that all machines see"
         )
-    chosen = run_config(recipe, inputs, config, arguments)
-    with _observer(progress=False) as observer:
+    with (
+        tokenizer_path(tokenizer) as arguments["tokenizer"],
+        _observer(progress=False) as observer,
+    ):
+        chosen = run_config(recipe, inputs, config, arguments)
         plan_array(chosen, observer, overwrite=overwrite)
     return array_status(chosen.output.dir)
 
@@ -451,7 +460,7 @@ def import_dataset(
     *,
     trainer: Literal["megatron", "datatrove", "nanogpt"],
     output: str | Path,
-    tokenizer: str | Path,
+    tokenizer: str | Path | TokenizerObject,
     val: Paths = (),
     eos_token: str = "",
     add_eos: bool = False,
@@ -497,18 +506,18 @@ def import_dataset(
     if trainer not in IMPORTERS:
         expected = f"expected one of {', '.join(IMPORTERS)}"
         raise UsageError(f"trainer: {expected}; found {trainer!r}")
-    named = TokenizerSettings(str(checked_path(tokenizer, "tokenizer")), eos_token)
-    settings = ImportSettings(
-        _paths(sources, "sources"),
-        trainer,
-        place_of(output),
-        named,
-        _paths(val, "val"),
-        add_eos,
-        dtype,
-        workers,
-    )
-    with _observer(progress) as observer:
+    with tokenizer_path(tokenizer) as path, _observer(progress) as observer:
+        named = TokenizerSettings(str(checked_path(path, "tokenizer")), eos_token)
+        settings = ImportSettings(
+            _paths(sources, "sources"),
+            trainer,
+            place_of(output),
+            named,
+            _paths(val, "val"),
+            add_eos,
+            dtype,
+            workers,
+        )
         manifest = run(settings, observer, overwrite=overwrite)
     for note in import_notes(settings, manifest):
         _LOG.warning(note)
@@ -531,8 +540,11 @@ def _run(
         raise UsageError(f"overwrite: expected True or False, found {overwrite!r}")
     arguments = dict(settings)
     given = GivenInputs(inputs, arguments.get("source"))
-    output = _checked_output(recipe, given, config_file, arguments) if given.has_rows else ""
-    with _observer(progress) as observer:
+    with (
+        tokenizer_path(arguments["tokenizer"]) as arguments["tokenizer"],
+        _observer(progress) as observer,
+    ):
+        output = _checked_output(recipe, given, config_file, arguments) if given.has_rows else ""
         written = spilled(given, output, observer.noted, observer.warned)
         with written as (files, arguments["source"]):
             config = run_config(recipe, files, config_file, arguments)

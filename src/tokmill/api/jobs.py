@@ -41,7 +41,7 @@ def checked_path(value: str | os.PathLike[str], name: str) -> Path:
         UsageError: it is none.
     """
     if not isinstance(value, str | os.PathLike) or not str(value) or "\0" in str(value):
-        raise UsageError(f"{name}: expected a path, found {value!r}")
+        raise UsageError(f"{name}: expected a path, found {brief(value)}")
     return Path(value)
 
 

@@ -27,6 +27,7 @@ from tokmill.settings.names import (
     schema,
     section_types,
 )
+from tokmill.settings.rows import brief
 from tokmill.settings.schema import Config, Source, role_of_pair
 from tokmill.settings.toml_paths import from_folder
 from tokmill.urls import refuse_secrets
@@ -268,7 +269,7 @@ def _strings(value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, list | tuple):
         raise UsageError(f"expected a list of strings, found {_kind(value)}")
     if any(not isinstance(item, str) for item in value):
-        raise UsageError(f"expected a list of strings, found {value!r}")
+        raise UsageError(f"expected a list of strings, found {brief(value)}")
     return tuple(value)
 
 
@@ -282,7 +283,7 @@ def _of_kind(setting: Setting, value: Any) -> Any:
     if isinstance(value, str) and (unit := metadata.get("unit")):
         value = parse_quantity(value, unit)
     if type(value) is not kind:  # True is no whole number
-        raise UsageError(f"expected {kind.__name__}, found {_kind(value)} ({value!r})")
+        raise UsageError(f"expected {kind.__name__}, found {_kind(value)} ({brief(value)})")
     return value
 
 
@@ -351,7 +352,7 @@ def _sources(values: Any) -> tuple[Source, ...]:
 def _source(where: str, value: Any) -> Source:
     """Return a source whose paths and settings of reading are checked."""
     if not isinstance(value, Source | Mapping):
-        raise UsageError(f"expected a table with paths = [...], found {value!r}", where)
+        raise UsageError(f"expected a table with paths = [...], found {brief(value)}", where)
     table = dict(value.values() if isinstance(value, Source) else value)
     if isinstance(table.get("paths"), str | os.PathLike):
         table["paths"] = [table["paths"]]
@@ -382,7 +383,7 @@ def _json_object(value: Any) -> Any:
             return json.dumps(dict(sorted(loaded.items())), ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:  # such as a date
         raise UsageError(f"expected a JSON object: {str(error).lower()}") from None
-    raise UsageError(f'expected a JSON object such as {{"a": true}}, found {value!r}')
+    raise UsageError(f'expected a JSON object such as {{"a": true}}, found {brief(value)}')
 
 
 def _pairs(value: Any) -> Any:
@@ -394,7 +395,7 @@ def _pairs(value: Any) -> Any:
     for key, texts in value.items():
         for text in texts if isinstance(texts, list | tuple) else [texts]:
             if not isinstance(text, str):
-                raise UsageError(f"{key}: expected str, found {_kind(text)} ({text!r})")
+                raise UsageError(f"{key}: expected str, found {_kind(text)} ({brief(text)})")
             pairs.append(f"{key}={text}")
     return sorted(pairs, key=role_of_pair)
 

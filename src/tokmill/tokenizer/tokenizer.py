@@ -31,6 +31,7 @@ from tokmill.tokenizer.identity import (
     identity_of,
     in_words,
 )
+from tokmill.tokenizer.objects import name_of
 from tokmill.tokenizer.sentencepiece_model import (
     PieceType,
     control_pieces,
@@ -147,7 +148,10 @@ def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> To
         values, ids, own = _read(path, settings.pattern)
     except TokenizerError as error:
         raise TokenizerError(f"{error}{advice_instead(path)}") from None
-    where, companions = settings.path, read_companions(path if path.is_dir() else path.parent)
+    where, companions = (
+        name_of(settings.path),
+        read_companions(path if path.is_dir() else path.parent),
+    )
     special = [token.id for token in values["added"] if token.special]
     if settings.eos_token:
         eos, note = find_token(settings.eos_token, ids, where=where, option="--eos-token"), ""
