@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import deque
 from decimal import Decimal
 from pathlib import Path
 
@@ -212,7 +213,8 @@ def test_a_finished_dataset_is_returned_for_the_same_rows_and_refuses_others(tmp
     again = pretrain(iter(ROWS))
     assert again.manifest == first.manifest
     with pytest.raises(StateError, match="holds a run of other inputs"):
-        pretrain(iter(ROWS[1:]))
+        pretrain(ROWS[1:])
+    assert left(tmp_path) == []
 
 
 def test_rows_of_an_iterator_stay_where_a_run_cannot_begin(tmp_path, pretrain, caplog):
@@ -279,8 +281,16 @@ def test_a_temporary_directory_of_somebody_else_is_refused(tmp_path, monkeypatch
         (iter([1]), "inputs: row 1: expected a dict or a text, found 1"),
         (iter([None]), "inputs: row 1: expected a dict or a text, found None"),
         ([{"text": "a"}, 5], "inputs: row 2: expected a dict or a text, found 5"),
-        ([{"text": "a", "x": {1}}], "inputs: row 1: x: expected what JSON can hold (found set)"),
-        ([{"text": "a", "x": b""}], "inputs: row 1: x: expected what JSON can hold (found bytes)"),
+        ([{"text": "a", "x": {1}}], "inputs: row 1: 'x': expected what JSON can hold (found set)"),
+        (
+            [{"text": "a", "x": b""}],
+            "inputs: row 1: 'x': expected what JSON can hold (found bytes)",
+        ),
+        ([{"text": "a", (1,): 2}], "inputs: row 1: expected what JSON can hold (keys must be str"),
+        (
+            deque([Path("a")]),
+            "inputs: row 1: expected a dict or a text, found PosixPath('a'): give",
+        ),
         (lambda: {"a": 1}, "inputs: expected rows: dicts, texts or a table; found {'a': 1}: give "),
         (lambda: "text", "inputs: expected rows: dicts, texts or a table; found 'text'"),
         (lambda: None, "inputs: expected rows: dicts, texts or a table; found None"),
@@ -303,9 +313,20 @@ def test_other_values_are_an_error_of_one_line(pretrain, inputs, message):
 def test_names_of_files_are_no_texts(tmp_path, pretrain, write_rows, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     write_rows(tmp_path / "in.jsonl", ROWS)
-    for inputs in (iter([name]), lambda: [name]):
-        with pytest.raises(UsageError, match=r"the first is the name of an input, .*as a list"):
+    for inputs in (iter([name]), lambda: [name], np.array([name]), pa.array([name, "b"])):
+        with pytest.raises(UsageError, match=r"the name of an input, .*: give paths as a list"):
             pretrain(inputs)
+
+
+def test_texts_that_only_look_like_names_are_texts(pretrain):
+    for i, text in enumerate(("hf: high frequency", "s3://a and more", "*", "x" * 5000, "\0")):
+        assert pretrain(iter([text]), f"out-{i}").text(0) == f"{text}<eos>"
+
+
+@pytest.mark.parametrize("rows", [[], lambda: [], pa.table({"text": pa.array([], pa.string())})])
+def test_no_rows_are_an_error(pretrain, rows):
+    with pytest.raises(tokmill.TokmillError, match=r"no input|made no document"):
+        pretrain(rows)
 
 
 def test_tasks_of_an_array_refuse_rows(tmp_path, tokenizer_dir):

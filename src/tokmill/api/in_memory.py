@@ -26,6 +26,7 @@ from tokmill.dataset.layout import PLAN
 from tokmill.errors import StorageError, UsageError
 from tokmill.settings.rows import ArrowStream, brief, is_rows, is_table
 from tokmill.settings.schema import Source
+from tokmill.sources.hub import is_hub
 from tokmill.storage import (
     PendingFile,
     make_directory,
@@ -49,6 +50,7 @@ _OURS = re.compile(rf"[\w-]+-[0-9a-f]{{{_HASH_DIGITS}}}\.(?:jsonl|parquet)|\..+\
 _PIECE_BYTES, _GROUP_BYTES = 4 << 20, 16 << 20
 """Columns that are held for one step of writing, and the row groups of the file."""
 _BATCH_ROWS = 1000
+_LONGEST_PATH = 4096
 _NOTHING = object()
 _BUFFER_BYTES = 1 << 20
 
@@ -185,9 +187,8 @@ def spilled(given: GivenInputs, output: str, note: Note, warn: Note) -> Iterator
     try:
         yield given.with_files(write)
     except BaseException:
-        is_begun = is_store(output) or (Path(local_path(output)) / PLAN).exists()
         names = " and ".join(str(file.path) for file in written)
-        if written and (is_begun or given.has_rows_once):
+        if written and (given.has_rows_once or _is_begun(output, written)):
             warn(f"rows are kept in {names}: make the same call again, or with that as input")
         else:
             _remove(folder, [file.path.name for file in written if file.is_new])
@@ -224,6 +225,17 @@ def _folder_beside(output: str) -> Path:
             f"{private}: expected a folder that only you can open: set TMPDIR to another place"
         )
     return private / hashlib.sha256(output.encode()).hexdigest()[:_HASH_DIGITS]
+
+
+def _is_begun(output: str, written: Sequence[Written]) -> bool:
+    """Return whether the plan in an output names a file of rows; in a store nobody looks."""
+    if is_store(local_path(output)):
+        return True
+    try:
+        plan = (Path(local_path(output)) / PLAN).read_bytes()
+    except OSError:
+        return False
+    return any(file.path.stem[-_HASH_DIGITS:].encode() in plan for file in written)
 
 
 def _remove(folder: Path, names: Sequence[str]) -> None:
@@ -305,11 +317,11 @@ def _write_lines(rows: Iterable[Any], file: BinaryIO) -> int:
 
 def _refuse_path(text: str) -> None:
     """Raise `UsageError` for a text that is the name of an input: nobody trains on names."""
-    is_one_line = "\n" not in text and len(text) < os.pathconf("/", "PC_PATH_MAX")
-    if is_one_line and (text.startswith("hf:") or is_store(text) or os.path.exists(text)):  # noqa: PTH110
+    is_name = len(text.split()) == 1 and (is_hub(text) or is_store(text))
+    if is_name or (len(text) < _LONGEST_PATH and os.path.exists(text)):  # noqa: PTH110
         raise UsageError(
-            f"inputs: texts of an iterator or a function are rows, and the first is the name of an "
-            f"input, {text}: give paths as a list"
+            f"inputs: the first of the texts is the name of an input, {text}: give paths as a list,"
+            ' or texts as {"text": …}'
         )
 
 
@@ -317,14 +329,17 @@ def _line(row: Any, number: int) -> bytes:
     """Return a row as a line of JSON; what is no number (NaN) is null, as in a table."""
     record = {"text": row} if isinstance(row, str) else row
     if not isinstance(record, Mapping):
-        raise UsageError(f"inputs: row {number}: expected a dict or a text, found {brief(row)}")
+        advice = ": give paths as a list" if isinstance(row, os.PathLike) else ""
+        raise UsageError(
+            f"inputs: row {number}: expected a dict or a text, found {brief(row)}{advice}"
+        )
     try:
         return _json(dict(record))
     except (TypeError, ValueError, RecursionError) as error:
-        key = next((key for key, value in record.items() if not _can_be_json(value)), "")
+        keys = [f" {brief(key)}:" for key, value in record.items() if not _can_be_json(value)]
         raise UsageError(
-            f"inputs: row {number}: {key}: expected what JSON can hold ({str(error).lower()}): "
-            "leave that key out, or make text of it"
+            f"inputs: row {number}:{''.join(keys[:1])} expected what JSON can hold "
+            f"({str(error).lower()}): leave that key out, or make text of it"
         ) from None
 
 
@@ -419,6 +434,8 @@ def _texts(column: Any) -> pa.Table:
 
     if pa.types.is_struct(column.type):
         return pa.Table.from_struct_array(column)
+    if len(column) and isinstance(first := column[0].as_py(), str):
+        _refuse_path(first)
     return pa.table({"text": column})
 
 
