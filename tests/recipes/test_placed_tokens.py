@@ -181,7 +181,7 @@ def test_a_token_that_is_not_special_is_named_before_the_run(tmp_path, tokenizer
         (["a"], "<bos>", "expected its attribute control_tokens to be a list of strings"),
         ([["a", 7]], (), "expected None, text or a list of text and tokmill.ControlToken for each"),
         ([b"a"], (), "expected None, text or a list of text and tokmill.ControlToken for each row"),
-        (["a", "b"], (), "expected 1 strings, one for each row, found 2"),
+        (["a", "b"], (), "expected 1 string, one for each row, found 2"),
         (["\udc80"], (), "expected text of whole characters"),
     ],
 )
