@@ -460,15 +460,61 @@ def test_tools_have_one_form(tools, key):
 
 
 @pytest.mark.parametrize(
-    "tool",
+    ("tool", "name"),
     [
-        {"type": "web_search_20250305", "name": "web_search"},
-        {"googleSearch": {}},
-        {"functionDeclarations": [FUNCTION], "googleSearch": {"x": 1}},
-        {"type": "custom", "name": "w", "format": {}},
+        ({"type": "web_search"}, "web_search"),
+        (
+            {"type": "web_search_20250305", "name": "web_search", "max_uses": 5},
+            "web_search_20250305",
+        ),
+        ({"type": "code_interpreter", "container": {"type": "auto"}}, "code_interpreter"),
+        ({"type": "file_search", "vector_store_ids": ["v"], "function": None}, "file_search"),
+        ({"type": "mcp", "server_label": "s", "server_url": "u"}, "mcp"),
+        ({"type": "retrieval", "retrieval": {"knowledge_id": "k"}}, "retrieval"),
+        ({"type": "builtin_function", "function": {"name": "$web_search"}}, "builtin_function"),
+        ({"googleSearch": {}}, "googleSearch"),
+        ({"url_context": {}, "functionDeclarations": None}, "url_context"),
     ],
 )
-def test_a_tool_of_the_server_is_refused(tool):
+@pytest.mark.parametrize("beside", [[], [FUNCTION]])
+def test_a_tool_of_the_server_is_an_unread_key(tool, name, beside):
+    """The record is a real log, and no template could show such a tool as a function."""
+    for tools in ([tool, *beside], json.dumps([*beside, tool])):
+        for record in (
+            {"messages": [USER, REPLY]},
+            {"prompt": "q", "completion": "a"},
+            {"prompt": [USER], "completion": [REPLY]},
+            {"instruction": "q", "output": [REPLY]},
+            {"input": [USER], "output": [REPLY]},
+            parts({"text": "a"}),
+        ):
+            conversation = read({**record, "tools": tools})
+            assert conversation.tools == ([TOOL] if beside else None)
+            assert conversation.unread == (f"tools[].{name}",)
+
+
+def test_a_tool_of_the_server_beside_gemini_s_functions_is_an_unread_key():
+    tools = [{"functionDeclarations": [FUNCTION], "googleSearch": {}, "codeExecution": {}}]
+    conversation = read({**parts({"text": "a"}), "tools": tools})
+    assert conversation.tools == [TOOL]
+    assert conversation.unread == ("tools[].codeExecution", "tools[].googleSearch")
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"type": "custom", "name": "w", "format": {}},
+        {"type": "fuction", "function": FUNCTION},
+        {"type": "tool", "name": "w"},
+        {"type": "object", "properties": {}},
+        {"type": "x", **FUNCTION},
+        {"type": 3},
+        {"w": {"description": "d"}},
+        {"googleSearch": {}, "x": 1},
+        {},
+    ],
+)
+def test_what_may_be_a_function_of_the_user_is_refused(tool):
     assert refusal({"messages": [USER, REPLY], "tools": [tool]})[0] == "broken tools"
 
 

@@ -463,6 +463,23 @@ _PARAMETERS = frozenset(
 """The key of Gemini's tools, and the names of `parameters` at Anthropic, in MCP and at Gemini."""
 
 
+_GEMINI_BUILT_IN = frozenset(
+    (
+        "codeExecution", "computerUse", "enterpriseWebSearch", "fileSearch", "googleMaps",
+        "googleSearch", "googleSearchRetrieval", "retrieval", "urlContext", "code_execution",
+        "computer_use", "enterprise_web_search", "file_search", "google_maps", "google_search",
+        "google_search_retrieval", "url_context",
+    )
+)  # fmt: skip
+_OF_A_FUNCTION = frozenset(
+    ("function", "functions", "tools", "description", "parameters", "properties", *_PARAMETERS)
+)
+"""What an entry has if it describes a function of the user, in whatever form."""
+_TYPES_OF_FUNCTIONS = frozenset(("function", "custom", "tool", "object", "namespace"))
+_BUILT_IN_FUNCTION = "builtin_function"
+"""Kimi's type of a function that its server knows, such as $web_search."""
+
+
 def declared_functions(tool: Any) -> list[Any]:
     """Return the functions in an entry of a list of tools: one, or those that Gemini declares."""
     if tool is None:
@@ -474,6 +491,27 @@ def declared_functions(tool: Any) -> list[Any]:
         return [tool]
     declared = tool[key] if isinstance(tool[key], list) else [tool[key]]
     return [_lower_types(function) for function in declared]
+
+
+def without_built_in(tool: Any) -> tuple[Any, list[str]]:
+    """Return an entry of a list of tools without the tools of the server, and their names.
+
+    A server has them itself: an entry turns them on, and describes no function. The entry that is
+    left is None if it has nothing else.
+    """
+    if not isinstance(tool, dict):
+        return tool, []
+    kind = tool.get("type")
+    if isinstance(kind, str) and kind:
+        if kind == _BUILT_IN_FUNCTION:
+            return None, [kind]
+        is_function = kind in _TYPES_OF_FUNCTIONS or filled_key(tool, _OF_A_FUNCTION)
+        return (tool, []) if is_function else (None, [kind])
+    names = [key for key in tool if key in _GEMINI_BUILT_IN and isinstance(tool[key], dict)]
+    if not names:
+        return tool, []
+    rest = {key: value for key, value in tool.items() if key not in names and is_filled(value)}
+    return rest or None, names
 
 
 _GEMINI_TYPES = frozenset(("STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT", "NULL"))

@@ -51,7 +51,7 @@ from tokmill.chat.reading.messages import (
 )
 from tokmill.chat.reading.preference import SUSPECT, preference
 from tokmill.chat.reading.table_nulls import without_table_nulls
-from tokmill.chat.reading.tools import read_tools
+from tokmill.chat.reading.tools import Tools, read_tools
 from tokmill.chat.weights import NOT_TRAINED, prompt_weights, times_record_weight
 
 if TYPE_CHECKING:
@@ -279,7 +279,9 @@ def _read_prompt(record: Mapping[str, Any], settings: SftSettings) -> Conversati
         weights = prompt_weights([*weights, *(part.factor for part in parts)])[: len(weights)]
         parts = []
     replies = read_messages(answer, settings, "completion message")
+    tools = read_tools(record, (items or answer or [None])[0])
     unread = [
+        *tools.unread,
         *filter(None, (filled_key(record, keys) for keys in (INPUT_KEYS, REASONING_KEYS))),
         *_unread_in(asked, "prompt", settings),
         *_unread_in(replies, "completion", settings),
@@ -287,7 +289,7 @@ def _read_prompt(record: Mapping[str, Any], settings: SftSettings) -> Conversati
     dialog = Conversation(
         asked.messages + replies.messages,
         weights + replies.weights,
-        read_tools(record, (items or answer or [None])[0]),
+        tools.functions,
         tuple(unread),
         parts=parts + replies.parts,
         extras=asked.extras.add(replies.extras),
@@ -342,7 +344,7 @@ def _read_responses(record: Mapping[str, Any], settings: SftSettings) -> Convers
 
 def _dialog(
     turns: Turns,
-    tools: list[Any] | None,
+    tools: Tools,
     where: str,
     record: Mapping[str, Any],
     settings: SftSettings,
@@ -351,8 +353,8 @@ def _dialog(
     dialog = Conversation(
         turns.messages,
         turns.weights,
-        tools,
-        _unread_in(turns, where, settings),
+        tools.functions,
+        (*_unread_in(turns, where, settings), *tools.unread),
         parts=turns.parts,
         extras=turns.extras,
     )
@@ -426,20 +428,21 @@ def _read_pair(
     answer = first_present(record, ANSWER_KEYS)
     if answer is None:
         raise _no_such_fields(" or ".join(ANSWER_KEYS), record)
+    tools = read_tools(record)
     if isinstance(answer, list | dict):
         said = _messages_of(answer, "completion", "assistant")
         replies = read_messages(said, settings, "completion message")
         dialog = Conversation(
             [user, *replies.messages],
             [None, *replies.weights],
-            read_tools(record),
-            _unread_in(replies, "completion", settings),
+            tools.functions,
+            (*_unread_in(replies, "completion", settings), *tools.unread),
             parts=replies.parts,
             extras=replies.extras,
         )
     else:
         reply: Message = {"role": "assistant", "content": text_of(answer, "answer")}
-        dialog = Conversation([user, reply], [None, None], read_tools(record))
+        dialog = Conversation([user, reply], [None, None], tools.functions, tools.unread)
     reasoning = _optional_text(record, REASONING_KEYS)
     if reasoning and len(dialog.messages) > 1:
         dialog.messages[1].setdefault("reasoning_content", reasoning)

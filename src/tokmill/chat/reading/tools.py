@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.chat.conversation import OF_CALL, ChatError
 from tokmill.chat.names import (
@@ -16,7 +16,7 @@ from tokmill.chat.names import (
     shown,
     shown_keys,
 )
-from tokmill.chat.reading.agents import declared_functions, with_parameters
+from tokmill.chat.reading.agents import declared_functions, with_parameters, without_built_in
 from tokmill.chat.reading.table_nulls import for_template, is_utf8
 
 if TYPE_CHECKING:
@@ -27,8 +27,19 @@ _BESIDE_ARGUMENTS = frozenset({"name", "id", "type", "index"})
 """Keys of a call without arguments."""
 
 
-def read_tools(record: Mapping[str, Any], first: Any = None) -> list[Any] | None:
-    """Return the functions that a record describes, None if it has none.
+class Tools(NamedTuple):
+    """The functions that a record describes, None if it has none.
+
+    `unread`: the names of the tools of a server, as `tools[].web_search`: no function describes
+    them, and no template can show them.
+    """
+
+    functions: list[Any] | None
+    unread: tuple[str, ...] = ()
+
+
+def read_tools(record: Mapping[str, Any], first: Any = None) -> Tools:
+    """Return the functions that a record describes.
 
     They are a list, one object, an object of lists, or JSON text of these, under one of
     `TOOL_KEYS`, or as in minimind in the first message, `first`. A bare function becomes
@@ -38,16 +49,19 @@ def read_tools(record: Mapping[str, Any], first: Any = None) -> list[Any] | None
     if value is None and isinstance(first, dict):
         value = first.get("tools")
     if value is None:
-        return None
+        return Tools(None)
     listed = parsed(value, _BROKEN_TOOLS, "tools")
     if isinstance(listed, dict):
         listed = objects_in(listed)
     if listed is not None and not isinstance(listed, list):
         raise ChatError(_BROKEN_TOOLS, f"tools: expected a list, found {shown(listed)}")
-    tools = []
-    for tool in listed or ():
-        tools += declared_functions(tool)
-    return [_read_tool(tool, f"tool {i}") for i, tool in enumerate(tools, 1)] or None
+    functions, built_in = [], set()
+    for entry in listed or ():
+        tool, names = without_built_in(entry)
+        functions += declared_functions(tool)
+        built_in.update(names)
+    read = [_read_tool(tool, f"tool {i}") for i, tool in enumerate(functions, 1)]
+    return Tools(read or None, tuple([f"tools[].{name}" for name in sorted(built_in)]))
 
 
 def _read_tool(value: Any, where: str) -> dict[str, Any]:
