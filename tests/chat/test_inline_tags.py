@@ -160,6 +160,30 @@ def test_the_block_behind_a_prompt_that_opens_it_is_trained(rendered):
     assert rendered(DROPS, QUESTION, bot("<think>R\n</think>\n\nA")) == (text, noticed, [marked])
 
 
+OPENS = """{%- for m in messages %}{%- set is_last = loop.last %}
+{{- ('<|assistant_start|>' if m.role == 'assistant' else '<|user_start|>') }}
+{%- if m.role == 'assistant' and is_last %}{{- '<think>\n' + m.content + '<eos>' }}
+{%- else %}{{- m.content.split('</think>')[-1] }}{%- endif %}{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|assistant_start|><think>\n' }}{%- endif %}"""
+"""As Nemotron Nano's template: it opens the block of the last reply itself."""
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ["R\n</think>\n\nA", "<think>R\n</think>\n\nA", "<think>\nR\n</think>\n\nA",
+     "\n<think>\nR\n</think>\n\nA"],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "source", [OPENS, OPENS.replace("<think>\\n", "<think>"), OPENS.split("{%- if add")[0]]
+)
+@pytest.mark.parametrize("asked", [QUESTION, {"role": "user", "content": "Q <think>"}])
+def test_a_block_that_the_template_opens_itself_has_one_opening_tag(rendered, source, reply, asked):
+    text, noticed, _ = rendered(source, asked, bot(reply))
+    assert text.count("‹<think>›") == 1
+    assert "".join(text.partition("‹<think>›")[2].split()) == "R‹</think>›A‹<eos>›"
+    assert noticed[READ_REASONING] == 1
+
+
 def test_earlier_blocks_are_cut_out_as_when_the_model_replies(rendered):
     replies = [bot(f"<think>\nR{i}\n</think>\n\nA{i}") for i in (1, 2)]
     messages = [QUESTION, replies[0], QUESTION, replies[1]]

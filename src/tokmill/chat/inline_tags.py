@@ -68,10 +68,11 @@ class InlineForms:
     an empty block. `tokens`: tags of leading blocks that stay in place as control tokens. `hides`:
     whether these are hidden from the template in the last reply. `after_open`: the newlines that
     the generation prompt puts behind such a tag, None if it writes no tag. If it does, replies that
-    have the closing tag alone get the opening one, too. `calls`: `field` or
-    `token` for calls that end a reply, '' if they are text. `loses_tokens`: whether the template
-    leaves out reasoning between `tokens` of its last reply; `writes_fields`: whether it writes
-    reasoning that stands in a field.
+    have the closing tag alone get the opening one, too. `template_opens`: whether the template
+    writes the opening tag before each reply whose block it keeps, so that the reply's own would be
+    a second one. `calls`: `field` or `token` for calls that end a reply, '' if they are text.
+    `loses_tokens`: whether the template leaves out reasoning between `tokens` of its last reply;
+    `writes_fields`: whether it writes reasoning that stands in a field.
     """
 
     fields: tuple[Tags, ...] = ()
@@ -79,6 +80,7 @@ class InlineForms:
     tokens: tuple[Tags, ...] = ()
     hides: bool = False
     after_open: str | None = None
+    template_opens: bool = False
     calls: str = ""
     loses_tokens: bool = False
     writes_fields: bool = False
@@ -116,6 +118,7 @@ def inline_forms(
         tokens,
         hides,
         _after_open(template.generation_prompt, tokens),
+        not hides and any(_is_opened(template, tags) for tags in tokens),
         calls,
         not hides and any(_loses(written, tags) for tags in tokens),
         _THOUGHT in written(_REASONED),
@@ -178,6 +181,20 @@ def _keeps_hidden(written: Written, tags: Tags) -> bool:
     """Return whether a template writes a text without a tag of its own before it."""
     before, thought, _ = written({"content": _THOUGHT}).partition(_THOUGHT)
     return bool(thought) and not before.rstrip().endswith(tags)
+
+
+def _is_opened(template: ChatTemplate, tags: Tags) -> bool:
+    """Return whether a template writes the opening tag before each reply whose block it keeps."""
+    reply = {"role": "assistant", "content": f"{_THOUGHT}{tags[1]}{_REPLY}"}
+    asked = {"role": "user", "content": _QUESTION}
+    try:
+        texts = [template.text_of([asked, reply]), template.text_of([asked, reply, asked])]
+    except ChatError:
+        return False
+    if _THOUGHT not in texts[0]:
+        return False
+    before = [text.partition(_THOUGHT)[0] for text in texts if _THOUGHT in text]
+    return all(text.rstrip("\n").endswith(tags[0]) for text in before)
 
 
 def _writes_calls(written: Written) -> bool:
@@ -249,7 +266,8 @@ class InlineReader:
                 reasoning, rest = halves[0] or self._forms.empty, halves[1]
                 return {**message, "content": rest, "reasoning_content": reasoning}
         for tags in self._forms.tokens:
-            text = content if self._forms.after_open is None else opened(content, tags)
+            is_begun = self._forms.template_opens or self._forms.after_open is not None
+            text = opened(content, tags) if is_begun else content
             if leading_block(text, tags) is not None:
                 counts[self._count_of_block()] += 1
                 return {**message, "content": self._with_placeholders(text, tags, placeholders)}
@@ -269,7 +287,10 @@ class InlineReader:
             begins = inner.startswith(after_open)
             content = tag + (inner if begins else after_open + inner.lstrip("\n"))
         block = leading_block(content, tags)
-        return placeholders.put(content, [block] if block else [], tags, Kind.REASONING)
+        text = placeholders.put(content, [block] if block else [], tags, Kind.REASONING)
+        if block and self._forms.template_opens:  # without the placeholder of the opening tag
+            return text[block[0][0] + 1 :].lstrip("\n")
+        return text
 
     def _with_calls(self, message: Message, placeholders: Placeholders, counts: Counts) -> Message:
         """Return a message with the calls that end its text in a field, or as placeholders."""
