@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from jinja2 import meta, nodes
 from jinja2.ext import Extension, loopcontrols
-from jinja2.nativetypes import NativeEnvironment
+from jinja2.nativetypes import NativeCodeGenerator, NativeEnvironment
 from jinja2.runtime import Context, Undefined
 
 from tokmill.chat.control_strings import TokenSplitter
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import jinja2
+    from jinja2.compiler import Frame
     from jinja2.parser import Parser
 
     from tokmill.chat.control_strings import Vocabulary
@@ -129,12 +130,38 @@ class _Context(Context):
 
 _MISSING = Undefined()
 
+_DICTS = ("message", "call")
+"""The variables of our templates that are dicts wherever they stand."""
+
+_LOOP, _TURN = "loop", "turn"
+
+
+class _CodeGenerator(NativeCodeGenerator):
+    """Writes how to read messages, calls and loops: Jinja's way takes three times as long.
+
+    A field of a message or call that is absent is None.
+    """
+
+    def visit_Getattr(self, node: nodes.Getattr, frame: Frame) -> None:
+        """Write how to read a field or an attribute."""
+        name = node.node.name if isinstance(node.node, nodes.Name) else ""
+        if name not in (*_DICTS, _LOOP):
+            super().visit_Getattr(node, frame)
+            return
+        self.visit(node.node, frame)
+        if name == _LOOP:
+            self.write(f".{node.attr}")
+        elif node.attr != _TURN:  # which is the message
+            self.write(f".get({node.attr!r})")
+
 
 class _MarkedEnvironment(NativeEnvironment):
     """Prints values as they are; no sandbox, since the templates are our own.
 
     `text`: the code of text in the compiled template.
     """
+
+    code_generator_class = _CodeGenerator
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(
@@ -153,7 +180,7 @@ class _MarkedEnvironment(NativeEnvironment):
     def getattr(self, obj: Any, attribute: str) -> Any:
         """Return an item of a dict, faster than Jinja does, or an attribute."""
         if type(obj) is dict:
-            return obj if attribute == "turn" else obj.get(attribute, _MISSING)
+            return obj if attribute == _TURN else obj.get(attribute, _MISSING)
         return super().getattr(obj, attribute)
 
     def compiled(self, source: str) -> jinja2.Template:
