@@ -20,7 +20,7 @@ from tokmill.chat.inline_tags import InlineReader, inline_forms
 from tokmill.chat.inserted import inserted_counts, note_inserted
 from tokmill.chat.limits import TextLimit
 from tokmill.chat.mask_rule import EMPTY_BLOCK, WEIGHED
-from tokmill.chat.names import check_text, may_hold_halves, may_hold_null
+from tokmill.chat.names import check_text, may_hold_halves
 from tokmill.chat.noticed import LostFields, reply_counts
 from tokmill.chat.reading.calls_in_row import has_replies_in_row, with_joined_calls
 from tokmill.chat.reading.schemas import parse_record, read_conversation
@@ -132,7 +132,7 @@ class RecordWriter:
                         parse_record(record),
                         self._settings.schema,
                         self._settings,
-                        may_hold_null=may_hold_null(record),
+                        text=record,
                     )
                     if may_hold_halves(record):
                         _check_text(conversation)

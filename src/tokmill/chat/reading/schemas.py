@@ -32,6 +32,7 @@ from tokmill.chat.names import (
     known_names,
     known_roles,
     load_json,
+    may_hold_null,
     parsed,
     rating,
     read_variables,
@@ -86,12 +87,12 @@ def parse_record(text: str) -> dict[str, Any]:
 
 
 def read_conversation(
-    record: Mapping[str, Any], schema: str, settings: SftSettings, *, may_hold_null: bool = True
+    record: Mapping[str, Any], schema: str, settings: SftSettings, *, text: str | None = None
 ) -> Conversation:
     """Return the conversation of a record; `schema`: one of the table or "mixed".
 
-    `may_hold_null`: False if it is known that no value within the record is null. Takes about 1 µs
-    per message, and 1 µs per record.
+    `text`: the JSON that the record was read from, if any. Takes about 1 µs per message, and 1 µs
+    per record.
     """
     original = record
     if settings.ignore_keys or settings.fields:
@@ -111,7 +112,8 @@ def read_conversation(
         raise _of_other_schema(record, name, error) from None
     if settings.default_system:
         _add_default_system(conversation, settings)
-    if may_hold_null and (conversation.tools or conversation.extras.has_calls):
+    has_objects = bool(conversation.tools or conversation.extras.has_calls)
+    if has_objects and (text is None or may_hold_null(text)):
         conversation.tools = without_table_nulls(
             record, conversation.messages, conversation.tools, conversation.extras.noticed
         )
