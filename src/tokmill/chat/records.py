@@ -82,6 +82,7 @@ class RecordWriter:
         self._kept = ControlStringCounter(vocabulary)
         looked_for = self._kept.strings.union(forms.closing_tags)
         self._search = re.compile(control_pattern(looked_for)).search
+        self._first_characters = {string[0] for string in looked_for}
         self._rendered = RenderedTexts(vocabulary.control)
         self._split = TokenSplitter(vocabulary.control)
         self._limits = limits
@@ -237,7 +238,11 @@ class RecordWriter:
             if "reasoning_content" in message:
                 return True
         # One search over all contents: most are short, and a call costs more than searching them.
-        return self._search("\0".join([message["content"] for message in messages])) is not None
+        text = "\0".join([message["content"] for message in messages])
+        for character in self._first_characters:  # found ten times as fast; most hold none
+            if character in text:
+                return self._search(text) is not None
+        return False
 
     def _read(self, conversation: Conversation, counts: Counts) -> Conversation:
         """Return a conversation as the template is to get it; add to `counts`."""

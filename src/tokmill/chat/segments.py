@@ -247,7 +247,7 @@ class Sample:
 
     def n_characters(self) -> int:
         """Return the length of the text, with the strings of control tokens."""
-        return sum([sum(map(len, turn.parts)) for turn in self.turns])
+        return sum([len("".join(turn.parts)) for turn in self.turns])  # faster than to add lengths
 
     def whole_text(self) -> str:
         """Return the text of the sample, with the strings of control tokens."""
