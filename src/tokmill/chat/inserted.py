@@ -8,6 +8,7 @@ replies of the same run is for.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,6 +46,9 @@ _IS_SAID[list(SAID)] = True
 _PLAIN = 2
 """A message with so many keys has a role and a content."""
 
+_SHORT = 16
+"""A turn with fewer segments is short."""
+
 _TEXTS = frozenset(("role", "content", "name", "reasoning_content"))
 """Keys of a message of which all text is known."""
 
@@ -81,12 +85,21 @@ def _say_contents_alone(turns: Sequence[Turn], replies: Sequence[Message]) -> bo
 
 def _said(turns: Sequence[Turn]) -> list[str]:
     """Return the parts of turns that say something."""
-    return [
-        part
-        for turn in turns
-        for part, code in zip(turn.parts, turn.codes, strict=True)
-        if code & KIND_MASK in SAID_KINDS
-    ]
+    said: list[str] = []
+    for turn in turns:
+        codes = tuple(turn.codes)
+        places = _known_places(codes) if len(codes) < _SHORT else _places_said(codes)
+        said += [turn.parts[i] for i in places]
+    return said
+
+
+def _places_said(codes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the places of the segments that say something."""
+    return tuple([i for i, code in enumerate(codes) if code & KIND_MASK in SAID_KINDS])
+
+
+_known_places = lru_cache(maxsize=256)(_places_said)
+"""For short turns: nearly all have the codes of an earlier one."""
 
 
 def _counted_as(text: str, turn: Turn, message: Message, original: Message) -> str:
