@@ -87,7 +87,7 @@ BROKEN_CASES: tuple[tuple[str, str, bytes], ...] = (
     # Content.
     ("content: a number", "wrong type", chat(USER, said(b"42"))),
     ("content: a boolean", "wrong type", chat(USER, said(b"true"))),
-    ("content: an object", "wrong type", chat(USER, said(b'{"type": "text", "text": "A"}'))),
+    ("content: an object without a type", "wrong type", chat(USER, said(b'{"text": "A"}'))),
     ("content: a list of texts", "wrong type", chat(USER, said(b'["A", "B"]'))),
     ("content: an empty list", SAMPLE, chat(USER, said(b"[]"))),
     (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.engines.comparison import cache_path, keep, kept
+from tokmill.cache import cache_path, keep, kept
 
 KEPT = {"key": {"name": "gigatoken"}}
 

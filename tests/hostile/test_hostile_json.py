@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tokmill.cache import cache_path, kept
 from tokmill.dataset.part_record import parse_record
 from tokmill.dataset.writer import read_rejects
-from tokmill.engines.comparison import cache_path, kept
 from tokmill.errors import TokmillError, UsageError
 from tokmill.settings.load import read_toml
 from tokmill.sources.files import _read_json

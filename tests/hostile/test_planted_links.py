@@ -11,7 +11,7 @@ import pytest
 
 import tokmill
 from tokmill.api.dataset import Dataset
-from tokmill.engines.comparison import cache_path, keep, kept
+from tokmill.cache import cache_path, keep, kept
 from tokmill.errors import StateError, StorageError, TokmillError
 from tokmill.mixing import make
 from tokmill.place import open_place

@@ -139,7 +139,7 @@ def test_a_record_over_the_limit_is_one_reject_at_every_batch_size(batch_bytes, 
         (2, 15, "record too large", big[:1024]),
         (4, 15 + 3013 + 1 + 15, "record too large", big[:1024]),
     ]
-    assert found.messages == ["3013 bytes, over max_record_bytes = 20"] * 2
+    assert found.messages == ["3,013 bytes, over max_record_bytes = 20"] * 2
 
 
 def text_of(n_lines, first=0):

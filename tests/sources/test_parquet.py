@@ -124,7 +124,7 @@ def test_a_row_over_the_limit_is_one_reject(tmp_path, read):
     pq.write_table(pa.table({"title": ["a", "b"], "sections": sections}), path)
     found = read(path, max_record_bytes=2_000)
     assert [row["title"] for row in found.rows] == ["b"]
-    assert found.messages == ["3001 bytes, over max_record_bytes = 2000"]
+    assert found.messages == ["3,001 bytes, over max_record_bytes = 2000"]
 
 
 def footers(data):

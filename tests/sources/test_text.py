@@ -53,4 +53,4 @@ def test_documents_over_the_limit_or_not_utf8_are_rejects(batch_bytes, read_text
         (3, 2008, "invalid UTF-8", b"\xff"),
         (5, 2018, "record too large", b"sixsix"),
     ]
-    assert found.messages[::2] == [f"{n} bytes, over max_record_bytes = 5" for n in (2000, 6)]
+    assert found.messages[::2] == [f"{n:,} bytes, over max_record_bytes = 5" for n in (2000, 6)]

@@ -79,7 +79,7 @@ def test_an_export_has_every_file_and_its_record(plain, pretrained: Dataset, tmp
         "how": "written",
         "blake3": blake3.blake3(b"abcdef").hexdigest(),
     }
-    assert record["dataset"]["sha256"] == pretrained.manifest["sha256"]
+    assert record["dataset"]["identity"] == pretrained.identity
     assert made.checked == Checked("plain 1", "all", 3)
     assert made.new_bytes == 6
     assert made.n_bytes == 6 + 2 * pretrained.n_tokens

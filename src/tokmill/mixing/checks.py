@@ -68,11 +68,26 @@ class InputFiles:
         self._numbers = {file.path: number for number, file in enumerate(self.files)}
         self._in_tasks: set[int] = set()
 
+    def were_written_to(self, temporary: Temporary) -> bool:
+        """Return whether files of shards were written to, or made again, since a mix was stopped.
+
+        What it has made of them may be made of other bytes: a file that was damaged then, say.
+
+        Raises:
+            VerifyError: a file is missing, or has another size than its manifest says.
+        """
+        if not temporary.has(_STAMPS):
+            return False
+        for number, written, _ in json.loads(temporary.read(_STAMPS)):
+            file = self.files[number]
+            checked = self._datasets[file.directory]
+            checked.watch([file.path])
+            if checked.stamps[file.path].written != tuple(written):
+                return True
+        return False
+
     def watch(self, temporary: Temporary) -> None:
         """Keep the stamps of the files of all shards, or take those that a stopped mix has kept.
-
-        An input that was made again since then has other stamps, and the same bytes: a file of it
-        is summed now, and has its new stamp from here on.
 
         Raises:
             VerifyError: a file is missing, or has another size than its manifest says.
@@ -80,13 +95,7 @@ class InputFiles:
         if temporary.has(_STAMPS):
             for number, written, changed in json.loads(temporary.read(_STAMPS)):
                 file = self.files[number]
-                checked = self._datasets[file.directory]
-                checked.watch([file.path])
-                kept = Stamp(tuple(written), changed)
-                if checked.stamps[file.path].written == kept.written:
-                    checked.stamps[file.path] = kept
-                else:
-                    checked.check([file.path])
+                self._datasets[file.directory].stamps[file.path] = Stamp(tuple(written), changed)
             return
         rows = []
         for number, file in enumerate(self.files):

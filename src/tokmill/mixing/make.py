@@ -132,6 +132,8 @@ def mix(settings: MixSettings, watcher: Watcher, *, overwrite: bool = False) -> 
                 return complete
             linked = is_linked(settings, inputs)
             job = Job(place, Temporary(place.local), inputs, settings, is_linked=linked)
+            if InputFiles(inputs, settings).were_written_to(job.temporary):
+                _begin_again(place, fingerprint, n_parts)
             keep_drop_lists(Path(folder), job.temporary)
             watcher.noted(described(inputs))
             warn_of_rules(inputs, watcher.warned)
@@ -233,12 +235,18 @@ def _prepare(
                 "or --overwrite removes it"
             )
     # What tasks write for each other is not synced: after a crash of the machine all is made again.
-    if not goes_on:
-        remove_contents(place)
-    make_folder(place.local, MIX)
-    if not goes_on:
-        _request(place, fingerprint, n_parts)
+    if goes_on:
+        make_folder(place.local, MIX)
+    else:
+        _begin_again(place, fingerprint, n_parts)
     return None
+
+
+def _begin_again(place: Place, fingerprint: str, n_parts: int) -> None:
+    """Remove what an earlier mix has left, and ask for this one."""
+    remove_contents(place)
+    make_folder(place.local, MIX)
+    _request(place, fingerprint, n_parts)
 
 
 def _complete(place: Place, fingerprint: str) -> dict[str, Any]:

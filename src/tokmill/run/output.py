@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.dataset.checksum import FileEntry
 from tokmill.dataset.contents import DATASET, foreign_message, is_hidden, is_note
 from tokmill.dataset.layout import KEPT_TOKENIZER, MANIFEST, PARTS, PLAN, part_name
-from tokmill.dataset.made_by import MANIFEST_BEGINNING, RUN, held_by_other, maker_in
+from tokmill.dataset.made_by import IMPORT, MANIFEST_BEGINNING, RUN, held_by_other, maker_in
 from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.dataset.part_record import parse_record
 from tokmill.dataset.reader import is_intact
@@ -61,13 +61,13 @@ def refuse_foreign(place: Place, entries: Entries, owned: OwnedNames | None) -> 
 
 
 def refuse_other_makers(place: Place, entries: Entries) -> None:
-    """Refuse to begin a run where a mix or an import stands, though every file may be a run's.
+    """Refuse to begin a run where a mix stands, though every file may be a run's.
 
     Raises:
         StateError: one does; nothing was changed.
     """
     maker = maker_in(place)
-    if maker not in ("", RUN):
+    if maker not in ("", RUN, IMPORT):
         raise held_by_other(place.where, maker, is_finished=_is_manifest(place, entries))
 
 

@@ -92,5 +92,24 @@ NOT_FOLLOWED: Mapping[str, str] = {
     "another run took this place over": "a race",
     "read it again with --on-unread=skip and --overwrite": "needs a pipe: tests/run",
     "no tokenizer is named": "the command line refuses it first",
+    # Of imports, in tests/run/importing
+    "name the token that ends documents with --eos-token": "needs millions of tokens",
+    "--dtype uint32 reads it": "an import",
+    "are no whole number of": "an import",
+    "its index or its mask was changed": "an import that is shared out",
+    "--dtype: the index names the type": "the option is its own advice",
+    "--add-eos": "an import",
+    "the program that wrote the tokens (--from)": "a name in a sentence",
+    "the files of the val split (--val)": "a name in a sentence",
+    # Of arrays and Ray, in tests/run/test_tasks.py and test_ray.py
+    "start their tasks again": "an array",
+    "names code, {}, which was not run": "an array",
+    "--of {}: expected 1 or more": "the option is its own advice",
+    "--index {}: expected 0 to": "the option is its own advice",
+    "the package ray is missing": "needs a machine without it",
+    "--executor=ray:": "needs a cluster",
+    "--threads or run.engine_memory_bytes": "needs a cluster",
+    "--threads if memory is short": "needs a cluster",
+    "no node of the Ray cluster can run": "needs a cluster",
 }
 """Pieces of messages that are not met here, and why."""

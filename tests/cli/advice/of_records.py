@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from tokmill.sources.streams import zstd
 
-def text(records):
-    return pa.array([str(row) for row in records.to_pylist()])
+def text(batch):
+    return pa.array([str(row) for row in batch.to_pylist()])
 """
 RENDERER = Step("--renderer=MODULE:FUNCTION", "--renderer=own:text")
 RECORDS = (
