@@ -6,11 +6,8 @@ No import stands here, not even of `__future__`: `python -m` would find it in th
 
 def main() -> None:
     """Run the command line; Ctrl-C while it is imported is no traceback either."""
-    import gc
     import signal
 
-    # What is imported and loaded is no garbage: to look through it took a tenth of a small run.
-    gc.set_threshold(100_000)
     # Until the handlers stand, Ctrl-C ends the process by its signal, which shells show as 130.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -18,6 +15,10 @@ def main() -> None:
 
     answer_signals()
     try:
+        import gc
+
+        # What is imported and loaded is no garbage: to look through it took a tenth of a small run.
+        gc.set_threshold(100_000)
         from tokmill.no_pandas import skip_pandas
 
         skip_pandas()
