@@ -172,7 +172,7 @@ PROMISES = {
     "a mix has the documents that it was asked for, and the same bytes after any stop": [
         "mixing/test_model.py::test_a_mix_is_what_a_model_says",
         "mixing/test_stopped.py::test_a_stopped_mix_goes_on",
-        "mixing/test_identity.py::test_a_stopped_mix_goes_on_after_its_input_was_made_again",
+        "mixing/test_identity.py::test_a_stopped_mix_ends_after_its_input_was_made_again",
     ],
     "a dataset of an earlier version is read, mixed, exported and continued as before": [
         "frozen/test_frozen.py::test_a_frozen_dataset_is_read_through_every_door_as_when_it_was_made",
