@@ -165,8 +165,14 @@ def test_a_planned_dataset_is_the_same_formulas():
         "loss weights (.weight)": 960,
         "pack index": 8 * (5 + 3 + 1),
         "packed rows": 7 * 300 + 84 + 60,
-        "manifest, plan and records of parts": 3600 + 4000 + 700,
+        "manifest, plan and records of parts": 8600 + 4000 + 700,
     }
+
+
+def test_a_tokenizer_that_is_compressed_already_has_no_band():
+    bill = predicted_disk(dataset_size(MANIFEST), slices=2, tokenizer_bytes=1_000_000)
+    (kept,) = [line for line in bill.lines if line.name == "tokenizer"]
+    assert (kept.low_bytes, kept.n_bytes, kept.high_bytes) == (1_000_000,) * 3
 
 
 PRETRAIN = DatasetSize("pretrain", tokens=10_000, documents=10, item_bytes=2, shards=3)

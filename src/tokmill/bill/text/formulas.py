@@ -130,6 +130,7 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "s_block": ("lightning attention: tokens of a block", "tokens"),
     "s_chunk": ("state space: tokens of a chunk", "tokens"),
     "s_layers": ("tokens that a token attends to at most, summed over the layers", "tokens"),
+    "settings": ("settings and counters in manifest, plan and records", "B"),
     "share": ("fragmentation of allocated memory", ""),
     "shared": ("buffers of GPUs that share a model, in GiB", ""),
     "shards": ("ranks that share the amount: data-parallel times context-parallel ranks, or 1", ""),
