@@ -12,6 +12,7 @@ import numpy as np
 from tokmill.api import jobs
 from tokmill.api.rows import ShardInfo, Token
 from tokmill.api.shown import ShownPage, ShownSamples, ShownStatistics
+from tokmill.dataset.checksum import dataset_bytes
 from tokmill.dataset.documents import Documents
 from tokmill.dataset.identity import identity_of
 from tokmill.dataset.layout import SPLITS
@@ -119,10 +120,7 @@ class Dataset:
     @cached_property
     def n_bytes(self) -> int:
         """Return the size of all files of the dataset, its manifest included."""
-        from tokmill.dataset.checksum import json_chunks
-
-        of_files = sum(file["bytes"] for file in self.manifest["files"])
-        return int(of_files + sum(map(len, json_chunks(self.manifest))))
+        return dataset_bytes(self.manifest)
 
     @cached_property
     def identity(self) -> str:

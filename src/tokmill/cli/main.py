@@ -230,7 +230,7 @@ def _told(error: TokmillError) -> int:
 
 
 def _end_without_memory() -> NoReturn:
-    """Say that memory ran out, and end the process at once."""
+    """Print that memory ran out, and end the process at once."""
     limit = _address_space()
     where = "" if limit is None else f" (ulimit -v allows {memory(limit)})"
     _fail(

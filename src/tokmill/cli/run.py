@@ -121,14 +121,13 @@ def _run(
 
 def show_dataset(manifest: dict[str, Any]) -> None:
     """Print the contents of a finished dataset."""
-    from tokmill.dataset.checksum import json_chunks
+    from tokmill.dataset.checksum import dataset_bytes
     from tokmill.page.summary import summary_rows
     from tokmill.urls import is_store
 
     place = manifest["config"]["output"]["dir"]
-    n_bytes = sum(file["bytes"] for file in manifest["files"])
-    n_bytes += sum(map(len, json_chunks(manifest)))
-    show_rows(summary_rows(manifest, place if is_store(place) else str(Path(place)), n_bytes))
+    where = place if is_store(place) else str(Path(place))
+    show_rows(summary_rows(manifest, where, dataset_bytes(manifest)))
 
 
 # A run as an array of tasks

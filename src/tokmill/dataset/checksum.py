@@ -133,6 +133,12 @@ def json_chunks(data: Mapping[str, Any]) -> Iterator[bytes]:
     yield "".join(texts).encode()
 
 
+def dataset_bytes(manifest: Mapping[str, Any]) -> int:
+    """Return the size of all files of a dataset, its manifest included."""
+    of_files = sum(int(file["bytes"]) for file in manifest["files"])
+    return of_files + sum(map(len, json_chunks(manifest)))
+
+
 def _texts(data: Mapping[str, Any]) -> Iterator[str]:
     yield "{"
     for i, key in enumerate(sorted(data)):

@@ -338,7 +338,7 @@ def _make(job: Job, watcher: Watcher, fingerprint: str) -> dict[str, Any]:
 
 
 def _begin(job: Job, watcher: Watcher) -> InputFiles:
-    """Say how much is read, and check what says where; return the files of the inputs."""
+    """Begin the bar, and check what says where; return the files of the inputs."""
     settings, inputs = job.settings, job.inputs
     is_on_disk = job.place.mapped is not None
     job.has_hashes = bool(settings.dedup) or (is_on_disk and overlaps(inputs))
