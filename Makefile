@@ -55,7 +55,7 @@ $(VENV)/checked: $(VENV)/dev $(CHECKED)
 	@touch $@
 
 # The unit tests: without whole runs, and without tests that start a process.
-WHOLE := api bill/measuring cli docs engines extensions faults folders frozen hostile loader mixing \
+WHOLE := api cli docs engines extensions faults folders frozen hostile inspect loader machine mixing \
 	oracles page place run trainers
 
 quick: check

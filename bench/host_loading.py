@@ -32,8 +32,8 @@ from tokmill.settings.training import LAZY_LOADING, LOADING, TrainingSettings
 
 if TYPE_CHECKING:
     from tokmill.bill.formula import Bill
-    from tokmill.bill.measuring.process_tree import Usage
     from tokmill.bill.on_disk import DatasetSize
+    from tokmill.machine.process_tree import Usage
 
 MIB = 1 << 20
 IGNORED = -100
@@ -164,7 +164,7 @@ def mark() -> None:
 
 def measured(run: Run) -> Usage:
     """Return the peak of a child that does this work, with its own child processes."""
-    from tokmill.bill.measuring.process_tree import MEASURING, Sampler
+    from tokmill.machine.process_tree import MEASURING, Sampler
 
     command = [sys.executable, "-W", "ignore", "-m", "bench.host_loading"]
     command += ["--child", json.dumps(asdict(run))]

@@ -21,8 +21,8 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 
-from tokmill.bill.measuring.machine import usable_cores
 from tokmill.dataset.checksum import canonical_json
+from tokmill.machine.limits import usable_cores
 from tokmill.run.plan import Plan, new_plan
 from tokmill.run.prepare import prepare
 from tokmill.settings.schema import Config, TokenizerSettings

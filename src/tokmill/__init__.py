@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from tokmill.api.progress import Progress
     from tokmill.api.rows import ShardInfo, Token
     from tokmill.dataset.origins import Origin
-    from tokmill.dataset.statistics import Statistics
     from tokmill.dataset.verify import Verification
     from tokmill.errors import TokmillError
+    from tokmill.inspect.statistics import Statistics
     from tokmill.run.tasks import ArrayStatus
     from tokmill.settings.schema import Source
     from tokmill.trainers.export import Export
@@ -88,7 +88,7 @@ _MODULES = {
     "Progress": "api.progress",
     "RunForecast": "api.forecast",
     "Source": "settings.schema",
-    "Statistics": "dataset.statistics",
+    "Statistics": "inspect.statistics",
     "TokmillError": "errors",
     "Verification": "dataset.verify",
     "__version__": "version",

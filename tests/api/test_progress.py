@@ -14,7 +14,7 @@ import pytest
 
 from tokmill.api import progress
 from tokmill.api.progress import NotebookBar, Progress, RunObserver, TerminalBar, make_bar
-from tokmill.recipes.spec import Increments
+from tokmill.dataset.counts import Increments
 from tokmill.run.finish import run
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tokmill.cli.inspect import Look, legend, sample_text
-from tokmill.page.samples import Sample
+from tokmill.inspect.samples import Sample
 from tokmill.tokenizer.decode import TokenRun
 
 PLAIN = Look(in_colour=False, by_token=False, max_chars=0)

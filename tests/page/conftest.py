@@ -1,8 +1,7 @@
-"""Pages, what stands on them, and a dataset of SFT whose trained tokens are picked by hand."""
+"""Pages, and what stands on them."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -11,76 +10,17 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import tokmill
-from tests.fixtures.written_datasets import described, shard
 from tokmill.bill.bill_settings import bill_settings
 from tokmill.bill.full_bill import FullBill, full_bill
 from tokmill.bill.inputs import complete_inputs
 from tokmill.bill.on_disk import on_disk
-from tokmill.dataset.packing import Packs
-from tokmill.dataset.packs import write_pack_index
 from tokmill.dataset.reader import read_manifest
+from tokmill.inspect.samples import chosen_documents
 from tokmill.page.report import report_page
 from tokmill.page.sample_page import MOST_EMBEDDED
-from tokmill.page.samples import chosen_documents
-from tokmill.tokenizer.tokenizer import Tokenizer
-
-SHARDS = {
-    "train-0000000-0000": ["one", "two"],
-    "val-0000000-0000": ["three"],
-    "train-0000001-0000": ["four", "five"],
-}
-"""Messages by shard: samples are <|im_start|> text <eos>, of which the text and <eos> are trained,
-but for the text's first token."""
-
-
-@pytest.fixture
-def dataset(tmp_path: Path, tokenizer: Tokenizer) -> Callable[..., tuple[Path, dict[str, Any]]]:
-    """Write the dataset; `weight` of what is trained, where it is to have weights."""
-
-    def make(weight: float = 0) -> tuple[Path, dict[str, Any]]:
-        library = tokenizer.library()
-        listed, lengths = [], []
-        for name, texts in SHARDS.items():
-            samples = [[2, *library.encode(text).ids, 0] for text in texts]
-            masks = [[0, 0, *[1] * (len(sample) - 2)] for sample in samples]
-            listed.append(shard(tmp_path, name, samples, "uint16", masks, weight)[0])
-            lengths += map(len, samples)
-        packs = Packs(np.array([0, 1, 4]), np.array([2, 0, 1, 3]))
-        write_pack_index(tmp_path, "train", {}, [packs], "blake3")
-        n_trained = sum(lengths) - 2 * len(lengths)
-        said = described(
-            lengths, "uint16", records=5, trained_tokens=n_trained, drops={}, rejects={}
-        )
-        said["config"]["sft"] = {
-            "preset": "tokmill",
-            "template": "plain",
-            "weights": "file" if weight else "refuse",
-        }
-        said["config"]["tokenizer"]["path"] = tokenizer.name
-        pack = {"rows": 2, "capacity": 20, "fill": 0.9, "samples": 4, "bytes_per_sample": 45}
-        manifest = said | {
-            "kind": "sft",
-            "mask": {"preset": "tokmill", "boundary": "split", "template": "plain"},
-            "packs": {"train": pack},
-            "shards": listed,
-            "sources": [],
-            "files": [],
-        }
-        manifest["tokenizer"] |= {
-            "name": "tiny",
-            "vocab_size": 290,
-            "eos": {"id": 0, "token": "<eos>"},
-            "bos": None,
-            "identity": tokenizer.identity,
-        }
-        (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-        return tmp_path, manifest
-
-    return make
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ from tokmill.bill.text.summary import asked_parts, summary_rows
 from tokmill.bill.text.tables import moment
 from tokmill.cli.bill import memory_command
 from tokmill.dataset.reader import read_manifest
-from tokmill.dataset.statistics import CONTEXTS, Duplicates
+from tokmill.inspect.statistics import CONTEXTS, Duplicates
 from tokmill.page import dataset_sections
 from tokmill.page.dataset_sections import (
     grouped,

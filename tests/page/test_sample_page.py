@@ -5,8 +5,8 @@ from html.parser import HTMLParser
 
 import pytest
 
+from tokmill.inspect.samples import Sample, SampleReader
 from tokmill.page.sample_page import sample_page
-from tokmill.page.samples import Sample, SampleReader
 from tokmill.tokenizer.decode import TokenRun
 
 VOID = {"meta", "br", "img", "input"}
@@ -58,8 +58,8 @@ def run(text: str, weight: float = 0, *, is_control: bool = False) -> TokenRun:
 
 
 @pytest.fixture
-def manifest(dataset):
-    return dataset()[1]
+def manifest(picked_chats):
+    return picked_chats()[1]
 
 
 EVIL = "<script>alert('\"')</script></style></title>&amp;&#60;b>]]><!-- \\ --></div></article>"
@@ -82,8 +82,8 @@ def test_the_page_holds_the_text_of_samples_and_what_is_trained_of_it(manifest):
     assert page.texts["nl"] == "\n"
 
 
-def test_the_trained_text_of_the_page_is_the_decoded_trained_ids(dataset, tokenizer):
-    directory, manifest = dataset()
+def test_the_trained_text_of_the_page_is_the_decoded_trained_ids(picked_chats, tokenizer):
+    directory, manifest = picked_chats()
     reader = SampleReader(directory, manifest, tokenizer)
     samples = [reader.read(number) for number in range(5)]
     page = Page(sample_page("out", manifest, samples))

@@ -13,7 +13,7 @@ from tokmill.engines.choice import CharacterComparison
 from tokmill.engines.engine import REFERENCE
 from tokmill.engines.loaded import EngineMemory
 from tokmill.engines.routing import CharacterSet
-from tokmill.recipes.spec import make_engine, reference_loader
+from tokmill.recipes.engines import make_engine, reference_loader
 from tokmill.timing import StageTimer
 
 TEXT = pa.array(["hello", "\u088f"], pa.large_string())

@@ -10,7 +10,7 @@ import pytest
 
 import tokmill
 from tokmill.errors import RecordError
-from tokmill.page.summary import detail_rows, summary_rows
+from tokmill.inspect.summary import detail_rows, summary_rows
 from tokmill.recipes.left_out import check_fields
 from tokmill.run.finish import run
 from tokmill.settings.schema import RenderSettings

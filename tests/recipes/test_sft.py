@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import xxhash
 
+from tokmill.dataset.counts import CUT_SAMPLES
 from tokmill.engines import spot_check
 from tokmill.engines.spot_check import SpotCheck
-from tokmill.masks.truncation import CUT_SAMPLES
 from tokmill.recipes.encoded import EncodedBlock
 from tokmill.recipes.sft import SftRecipe
 from tokmill.settings.sft import SftSettings

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.errors import UsageError
-from tokmill.fields import FieldSample
 from tokmill.render.built_in import Encyclopedia, Template, parse_template
+from tokmill.render.fields import FieldSample
 from tokmill.render.renderer import documents, make_renderer
 from tokmill.settings.schema import RenderSettings
 from tokmill.values import RAW_LIMIT_BYTES, RecordPlace, Reject

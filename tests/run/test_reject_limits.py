@@ -6,9 +6,8 @@ from collections import Counter
 import pytest
 
 from tokmill.chat.noticed import LOST_BLOCKS, LOST_CALLS, LOST_REASONING, WRITTEN_BY
-from tokmill.dataset.counts import TRAINED_TURNS, Counts
+from tokmill.dataset.counts import TRAINED_TURNS, Counts, Increments
 from tokmill.errors import RecordError, UnreadInputError
-from tokmill.recipes.spec import Increments
 from tokmill.run.forecast import check_sample
 from tokmill.run.reject_limits import RejectLimit, check_chats, check_outcome, describe_unread
 from tokmill.run.sample import InputSample, SampledPiece

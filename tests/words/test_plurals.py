@@ -41,7 +41,7 @@ MANY = {
     "loader/loader.py": "lengths that differ: the larger is two or more",
     "loader/sequence.py": "an array, as it was given",
     "mixing/inputs.py": "a vocabulary; tokens of a split beside those of the manifest",
-    "page/summary.py": "a vocabulary, bytes of memory, tokens rounded",
+    "inspect/summary.py": "a vocabulary, bytes of memory, tokens rounded",
     "recipes/memory_bounds.py": "a text that fills the memory",
     "recipes/sft_setup.py": "rows that hold no sample",
     "sources/row_reader.py": "columns of one name: two or more",

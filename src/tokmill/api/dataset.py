@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tokmill.bill.full_bill import FullBill
-    from tokmill.dataset.statistics import Statistics
     from tokmill.dataset.verify import Verification
-    from tokmill.page.samples import Choice, SampleReader
+    from tokmill.inspect.samples import Choice, SampleReader
+    from tokmill.inspect.statistics import Statistics
     from tokmill.settings.arguments import BillArguments, ExportArguments
     from tokmill.tokenizer.decode import TokenDecoder
     from tokmill.tokenizer.tokenizer import Tokenizer
@@ -87,7 +87,7 @@ class Dataset:
         return rows_html(self._summary())
 
     def _summary(self) -> list[tuple[str, str]]:
-        from tokmill.page.summary import summary_rows
+        from tokmill.inspect.summary import summary_rows
 
         if self._split:
             return [("split", self._split), ("holds", repr(self).rpartition(": ")[2].rstrip(">"))]
@@ -376,7 +376,7 @@ class Dataset:
     @keyword_errors()
     def stats(self, *, by: str = "") -> Statistics:
         """Return what the whole dataset holds, from all of its tokens; see `tokmill.stats`."""
-        from tokmill.page.samples import statistics_of
+        from tokmill.inspect.samples import statistics_of
 
         check_complete(self.manifest, self.directory)
         statistics = statistics_of(self.directory, self.manifest, self._tokenizer, by)
@@ -529,7 +529,7 @@ class Dataset:
 
     @cached_property
     def _reader(self) -> SampleReader:
-        from tokmill.page.samples import SampleReader
+        from tokmill.inspect.samples import SampleReader
 
         return SampleReader(self.directory, self.manifest, self.tokenizer, by_token=True)
 
@@ -544,13 +544,13 @@ class Dataset:
 
     @cached_property
     def _decoded(self) -> Callable[[list[int]], str]:
-        from tokmill.page.samples import text_decoder
+        from tokmill.inspect.samples import text_decoder
 
         return text_decoder(self.manifest, self.tokenizer)
 
     @cached_property
     def _decoder(self) -> TokenDecoder:
-        from tokmill.page.samples import token_decoder
+        from tokmill.inspect.samples import token_decoder
 
         return token_decoder(self.manifest, self.tokenizer)
 

@@ -149,7 +149,7 @@ def _extensions() -> Iterator[Finding]:
 
 def _machine() -> Iterator[Finding]:
     """Find the cores and the memory that this process may use, by affinity and cgroup."""
-    from tokmill.bill.measuring.machine import total_memory, usable_cores, usable_memory
+    from tokmill.machine.limits import total_memory, usable_cores, usable_memory
 
     yield Finding("cores", OK, f"{usable_cores()} of {os.cpu_count()}")
     usable = usable_memory()

@@ -96,7 +96,7 @@ class RunForecast:
         return rows_html(self._rows())
 
     def _rows(self) -> list[tuple[str, str]]:
-        from tokmill.page.summary import forecast_rows
+        from tokmill.inspect.summary import forecast_rows
 
         return forecast_rows(self.values, self.free_bytes)
 

@@ -31,8 +31,8 @@ from tokmill.tokenizer.objects import tokenizer_path
 
 if TYPE_CHECKING:
     from tokmill.api.forecast import RunForecast
-    from tokmill.dataset.statistics import Statistics
     from tokmill.dataset.verify import Verification
+    from tokmill.inspect.statistics import Statistics
     from tokmill.run.tasks import ArrayStatus
     from tokmill.settings.arguments import (
         MixArguments,
@@ -533,7 +533,7 @@ def _run(
     progress: bool | ProgressCall | None,
 ) -> Dataset:
     """Make a dataset, or continue one, and open it."""
-    from tokmill.page.summary import noticed_rows
+    from tokmill.inspect.summary import noticed_rows
     from tokmill.run.finish import run
 
     if not isinstance(overwrite, bool):

@@ -167,8 +167,8 @@ def _recipe_of_records(
     arguments: Mapping[str, Any], file: Path | None, note: Callable[[str], None]
 ) -> str:
     """Return the recipe that fits the first records of the input; `note` gets it, with why."""
-    from tokmill.fields import FieldSample
     from tokmill.render.detect import chats_in
+    from tokmill.render.fields import FieldSample
     from tokmill.sources.files import discover
     from tokmill.sources.first_records import first_of_file
 
@@ -227,8 +227,8 @@ def _check_text(
     directory: Path, manifest: dict[str, Any], moved: str
 ) -> tuple[int, str, tuple[str, ...]]:
     """Check the trained text of some samples; return how many, or why none, and the problems."""
-    from tokmill.page.samples import evenly_spread
-    from tokmill.page.trained_text import MOST_SAMPLES, check_trained_text
+    from tokmill.inspect.samples import evenly_spread
+    from tokmill.inspect.trained_text import MOST_SAMPLES, check_trained_text
     from tokmill.tokenizer.kept import tokenizer_of
 
     try:

@@ -14,7 +14,7 @@ from tokmill.words import ROUNDED_FROM, amount, plural, printable, size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tokmill.recipes.spec import Increments
+    from tokmill.dataset.counts import Increments
     from tokmill.run.plan import Plan
 
 _GAP = "  "
@@ -239,7 +239,7 @@ class RunObserver:
         call: Callable[[Progress], object] | None = None,
         begun: Callable[[], object] | None = None,
     ) -> None:
-        from tokmill.bill.measuring.process_tree import Sampler
+        from tokmill.machine.process_tree import Sampler
 
         self._memory = Sampler()
         self._note, self._warn, self._bar, self._call, self._begun = note, warn, bar, call, begun

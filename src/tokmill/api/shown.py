@@ -6,13 +6,13 @@ import html
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from tokmill.dataset.statistics import Statistics
+from tokmill.inspect.statistics import Statistics
 from tokmill.words import plural, rows_html, rows_text, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokmill.page.samples import Sample
+    from tokmill.inspect.samples import Sample
 
     Rows = Sequence[tuple[str, str]]
 
@@ -73,6 +73,6 @@ class ShownStatistics(Statistics):
         return rows_html(self._rows())
 
     def _rows(self) -> Rows:
-        from tokmill.page.summary import statistics_rows
+        from tokmill.inspect.summary import statistics_rows
 
         return statistics_rows(self)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from tokmill.bill.bill_settings import BillSettings, complete_training
 from tokmill.bill.gpus import Gpu, find_gpu
-from tokmill.bill.host_ram.machine import Machine
-from tokmill.bill.measuring.machine import this_machine
+from tokmill.bill.host_ram.machine import Machine, this_machine
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.weight_types import PLAIN_BYTES

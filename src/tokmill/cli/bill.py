@@ -107,7 +107,7 @@ def show_bill(
     """
     from tokmill.bill.text.breakdown import bill_tables
     from tokmill.bill.text.summary import Row, asked_parts, summary_rows
-    from tokmill.bill.text.tables import labelled
+    from tokmill.terminal_tables import labelled
 
     parts = only or (PARTS if everything else asked_parts(bill.settings))
     rows = list(summary_rows(bill, parts))
@@ -134,7 +134,7 @@ def print_bill(
     """
     watched = None
     if pid is not None:
-        from tokmill.bill.measuring.process_tree import measured
+        from tokmill.machine.process_tree import measured
 
         watched = measured(pid, partial(show, err=True))
     if as_json:

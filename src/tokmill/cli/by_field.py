@@ -28,9 +28,9 @@ def field_table(
     field: str, counts: Sequence[Mapping[str, Any]], totals: Mapping[str, Any]
 ) -> RenderableType:
     """Return the table of the values of a kept field with most tokens; others are summed up."""
-    from tokmill.bill.text.tables import rows_table
-    from tokmill.dataset.by_field import most_frequent
+    from tokmill.inspect.by_field import most_frequent
     from tokmill.page.markup import shortened
+    from tokmill.terminal_tables import rows_table
     from tokmill.words import printable
 
     shown = [

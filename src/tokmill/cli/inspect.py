@@ -18,7 +18,7 @@ from tokmill.words import plural, printable, size
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokmill.page.samples import Sample, SampleReader, ShownRun
+    from tokmill.inspect.samples import Sample, SampleReader, ShownRun
 
 _EDGES = str.maketrans({"\n": "⏎\n", "\t": "⇥\t", "\r": "␍"})
 _UNSHOWN = re.compile(
@@ -89,7 +89,7 @@ def command(
       tokmill inspect out --row 0 --html row.html
     """
     from tokmill.dataset.reader import check_complete, read_manifest
-    from tokmill.page.samples import SampleReader, chosen_documents, noticed_documents
+    from tokmill.inspect.samples import SampleReader, chosen_documents, noticed_documents
     from tokmill.page.web_page import check_page
     from tokmill.tokenizer.kept import tokenizer_of
 
@@ -175,7 +175,7 @@ def _is_in_colour() -> bool:
 
 def _print_rules(manifest: dict[str, Any]) -> None:
     """Print the rules under which the texts were made."""
-    from tokmill.page.summary import rules_line
+    from tokmill.inspect.summary import rules_line
 
     if rules := rules_line(manifest):
         show(rules)
@@ -262,7 +262,7 @@ def legend(look: Look) -> str:
 
 def sample_text(sample: Sample, look: Look) -> str:
     """Return the text of a sample; a character of it that is a mark is written by its number."""
-    from tokmill.page.samples import cut_mark, shown_runs
+    from tokmill.inspect.samples import cut_mark, shown_runs
 
     has_marks = sample.mask is not None and not look.in_colour
     marks = ("«»‹›" if has_marks else "") + ("·" if look.by_token and not look.in_colour else "")

@@ -85,7 +85,7 @@ def mix_command(
 
 def show_mix(manifest: dict[str, Any], output: Path) -> None:
     """Print what was written, and what each source gave."""
-    from tokmill.page.summary import mix_rows
+    from tokmill.inspect.summary import mix_rows
 
     totals = manifest["totals"]
     n_bytes = sum(file["bytes"] for file in manifest["files"])
@@ -98,7 +98,7 @@ def show_mix(manifest: dict[str, Any], output: Path) -> None:
 
 def forecast_rows(forecast: dict[str, Any]) -> list[tuple[str, str]]:
     """Return a forecast as rows: what each source gives, tokens, disk and time."""
-    from tokmill.page.summary import mix_rows
+    from tokmill.inspect.summary import mix_rows
 
     before = ", before documents are left out" if forecast["before_filters"] else ""
     disk, peak = (size(forecast[name]) for name in ("disk_bytes", "peak_disk_bytes"))

@@ -37,7 +37,7 @@ def command(directory: Path, length: str, last: str, split: str, as_json: bool) 
       tokmill pack out --length 32k --last drop
     """
     from tokmill.api.jobs import pack
-    from tokmill.page.summary import detail_rows
+    from tokmill.inspect.summary import detail_rows
 
     manifest = pack(directory, length, last, split)
     if as_json:

@@ -74,7 +74,7 @@ def command(
     from tokmill.api.forecast import forecast
     from tokmill.api.jobs import run_config
     from tokmill.cli.bill import show_bill
-    from tokmill.page.summary import forecast_rows
+    from tokmill.inspect.summary import forecast_rows
     from tokmill.run.tasks import array_status, plan_array
 
     if overwrite and not write:

@@ -63,10 +63,10 @@ def command(
     from tokmill.bill.full_bill import full_bill
     from tokmill.bill.inputs import complete_inputs
     from tokmill.bill.on_disk import on_disk
-    from tokmill.dataset.by_field import check_kept, counts_by_field
     from tokmill.dataset.reader import read_intact_manifest
+    from tokmill.inspect.by_field import check_kept, counts_by_field
+    from tokmill.inspect.summary import detail_rows
     from tokmill.page.report import write_report
-    from tokmill.page.summary import detail_rows
 
     if html is not None and (as_json or only or everything or explain or measure is not None):
         raise UsageError(

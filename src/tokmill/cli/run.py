@@ -109,7 +109,7 @@ def _run(
         return
     show_dataset(manifest)
     if profile:
-        from tokmill.page.summary import profile_rows
+        from tokmill.inspect.summary import profile_rows
 
         show()
         show_rows(profile_rows(manifest))
@@ -122,7 +122,7 @@ def _run(
 def show_dataset(manifest: dict[str, Any]) -> None:
     """Print the contents of a finished dataset."""
     from tokmill.dataset.checksum import dataset_bytes
-    from tokmill.page.summary import summary_rows
+    from tokmill.inspect.summary import summary_rows
     from tokmill.urls import is_store
 
     place = manifest["config"]["output"]["dir"]

@@ -67,7 +67,7 @@ def show_rows(rows: Sequence[tuple[str, str]]) -> None:
         for at, line in enumerate(text.split("\n"))
     ]
     if _has_width():
-        from tokmill.bill.text.tables import labelled
+        from tokmill.terminal_tables import labelled
 
         print_tables([labelled(lines)])
         return

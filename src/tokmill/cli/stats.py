@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from tokmill.dataset.statistics import Statistics
+    from tokmill.inspect.statistics import Statistics
 
 _NAME_COLUMNS, _BAR_COLUMNS = 28, 20
 
@@ -38,8 +38,8 @@ def command(directory: Path, tokenizer: str, field: str, as_json: bool) -> None:
       tokmill stats out --json
     """
     from tokmill.dataset.reader import read_intact_manifest
-    from tokmill.page.samples import statistics_of
-    from tokmill.page.summary import detail_rows, statistics_rows
+    from tokmill.inspect.samples import statistics_of
+    from tokmill.inspect.summary import detail_rows, statistics_rows
 
     manifest = read_intact_manifest(directory)
     statistics = statistics_of(directory, manifest, tokenizer, field)
@@ -74,8 +74,8 @@ def _table_of_sources(
     sources: Iterable[Mapping[str, Any]], totals: Mapping[str, Any]
 ) -> RenderableType:
     """Return the documents and tokens of each source, with their shares of the dataset."""
-    from tokmill.bill.text.tables import rows_table
     from tokmill.page.markup import shortened
+    from tokmill.terminal_tables import rows_table
 
     n_documents, n_tokens = max(1, totals["documents"]), max(1, totals["tokens"])
     has_masks = "trained_tokens" in totals
@@ -100,7 +100,7 @@ def _table_of_sources(
 
 def _table_of_lengths(statistics: Statistics) -> RenderableType:
     """Return the documents by their length, with bars."""
-    from tokmill.bill.text.tables import rows_table
+    from tokmill.terminal_tables import rows_table
 
     n_documents = max(1, statistics.totals["documents"])
     counts = statistics.lengths.documents.tolist()
@@ -115,9 +115,9 @@ def _table_of_lengths(statistics: Statistics) -> RenderableType:
 
 def _table_of_ids(statistics: Statistics) -> RenderableType:
     """Return the most frequent ids, with their text."""
-    from tokmill.bill.text.tables import rows_table
+    from tokmill.inspect.summary import quoted
     from tokmill.page.markup import shortened
-    from tokmill.page.summary import quoted
+    from tokmill.terminal_tables import rows_table
 
     n_tokens = max(1, statistics.totals["tokens"])
     rows = []

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from tokmill.fields import add_fields
 from tokmill.values import RecordPlace, UnreadInput
 
 if TYPE_CHECKING:
@@ -16,8 +15,15 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tokmill.timing import StageSeconds
+
 OTHER_KEYS = "other keys"
 """The name under which keys beyond the first hundred, and long keys, are counted."""
+
+MOST_PATHS = 64
+"""The fields that are counted one by one; keys may be data, such as ids, so there may be more."""
+
+OTHER_FIELDS = "other fields"
 
 _MOST_UNREAD_KEYS = 100
 _LONGEST_KEY = 60
@@ -35,6 +41,15 @@ USUAL = frozenset((TRAINED_TURNS, REASONED_REPLIES))
 
 NOTICED_RECORDS = 20
 """Most records behind a counter that are kept to be shown."""
+
+TOO_SHORT = "fewer than min_tokens"
+TOO_LONG = "more than max_tokens"
+LONG_PROMPT = "prompt of more than max_prompt_tokens"
+UNTRAINED = "no trained token"
+"""Reasons of `Counts.drops` that the lengths and masks of documents have."""
+
+CUT_SAMPLES = "cut samples"
+"""Key of `Counts.counters`: samples that are a part of a longer one, so they may end otherwise."""
 
 SKIPPED = "skipped: "
 """Prefix of keys of `Counts.checks`: the reason follows why chosen documents were not compared."""
@@ -85,6 +100,12 @@ _COUNTERS = (
     "named",
 )
 _ALWAYS_THERE = ("drops", "rejects")
+
+
+def add_fields(into: Counter[str], counts: Mapping[str, int]) -> None:
+    """Add the bytes of fields to a sum, which names at most `MOST_PATHS` of them one by one."""
+    for path, n in counts.items():
+        into[path if path in into or len(into) < MOST_PATHS else OTHER_FIELDS] += n
 
 
 @dataclass(slots=True)
@@ -216,3 +237,26 @@ def unread_from_json(data: Mapping[str, Any]) -> UnreadInput:
     rest = dict(data)
     place = RecordPlace(rest.pop("line"), rest.pop("byte_offset"))
     return UnreadInput(place, **rest)
+
+
+@dataclass(frozen=True, slots=True)
+class Increments:
+    """What a part did since its last report; all counts are increments.
+
+    `drops` and `rejects` are by reason, `counters` as in `Counts`; `first_reject` describes one of
+    the rejects in one line.
+    `resumed`: an earlier attempt had committed these. `stage_s`: seconds by stage of the recipe,
+    summed over threads.
+    """
+
+    input_bytes: int = 0
+    text_bytes: int = 0
+    records: int = 0
+    documents: int = 0
+    tokens: int = 0
+    drops: Mapping[str, int] = field(default_factory=dict)
+    rejects: Mapping[str, int] = field(default_factory=dict)
+    counters: Mapping[str, int] = field(default_factory=dict)
+    first_reject: str = ""
+    resumed: bool = False
+    stage_s: Mapping[str, StageSeconds] = field(default_factory=dict)

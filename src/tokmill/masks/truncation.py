@@ -7,19 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokmill.dataset.counts import TOO_LONG, UNTRAINED
 from tokmill.errors import UsageError
 from tokmill.offsets import indices_of, offsets_of
 from tokmill.values import SampleTokens
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-TOO_SHORT = "fewer than min_tokens"
-TOO_LONG = "more than max_tokens"
-LONG_PROMPT = "prompt of more than max_prompt_tokens"
-UNTRAINED = "no trained token"
-CUT_SAMPLES = "cut samples"
-"""Counts samples that are a part of a longer one, so they may end unlike complete samples."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from tokmill.bill.measuring.machine import usable_cores
 from tokmill.dataset.checksum import (
     FileEntry,
     canonical_json,
@@ -32,6 +31,7 @@ from tokmill.dataset.contents import (
     remove_contents,
     remove_leftovers,
 )
+from tokmill.dataset.counts import Increments
 from tokmill.dataset.finish import usage, write_manifest
 from tokmill.dataset.identity import identity_of
 from tokmill.dataset.layout import (
@@ -56,6 +56,7 @@ from tokmill.dataset.writer import ShardEntry, write_hashed_chunks
 from tokmill.errors import RecordError, StateError, StorageError, UsageError, VerifyError
 from tokmill.extensions import find_path
 from tokmill.interrupts import CONTINUES
+from tokmill.machine.limits import usable_cores
 from tokmill.mixing.batch import bounds, read_chunk
 from tokmill.mixing.checks import InputFiles
 from tokmill.mixing.drop_list import keep_drop_lists, write_drop_lists
@@ -76,7 +77,6 @@ from tokmill.mixing.survey import make_reasons
 from tokmill.mixing.tasks import Job, do_tasks
 from tokmill.mixing.temporary import Temporary
 from tokmill.place import open_place
-from tokmill.recipes.spec import Increments
 from tokmill.run.begin import Observer
 from tokmill.storage import make_folder
 from tokmill.tokenizer.kept import packed_in

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from tokmill.bill.full_bill import FullBill, ModelBill
     from tokmill.bill.models.model import Model
     from tokmill.bill.remedies.comparison import Alternative
+    from tokmill.inspect.summary import Rows
     from tokmill.page.markup import Cell
-    from tokmill.page.summary import Rows
 
 _GROUPS: Mapping[str, str] = {
     **dict.fromkeys((WEIGHTS.name, REFERENCE.name), "weights"),

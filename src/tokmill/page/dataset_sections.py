@@ -10,11 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.by_field import counts_by_field, most_frequent
 from tokmill.dataset.layout import DATASET_FILE, REJECTS
-from tokmill.dataset.statistics import CONTEXTS, Lengths, Statistics, read_lengths
 from tokmill.dataset.writer import read_rejects
 from tokmill.errors import TokmillError
+from tokmill.inspect.by_field import counts_by_field, most_frequent
+from tokmill.inspect.samples import statistics_of
+from tokmill.inspect.statistics import CONTEXTS, Lengths, Statistics, read_lengths
+from tokmill.inspect.summary import (
+    STAGES,
+    detail_rows,
+    engine_line,
+    lengths_text,
+    quoted,
+    share_of,
+    stage_times,
+    statistics_rows,
+    things_of,
+)
 from tokmill.page.markup import (
     LONGEST_NAME,
     Bar,
@@ -34,18 +46,6 @@ from tokmill.page.markup import (
     table,
     tiles,
 )
-from tokmill.page.samples import statistics_of
-from tokmill.page.summary import (
-    STAGES,
-    detail_rows,
-    engine_line,
-    lengths_text,
-    quoted,
-    share_of,
-    stage_times,
-    statistics_rows,
-    things_of,
-)
 from tokmill.settings.names import find_setting, not_default
 from tokmill.words import count, counted, memory, plural, size
 
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from tokmill.inspect.summary import Rows
     from tokmill.page.markup import Cell
-    from tokmill.page.summary import Rows
 
 MOST_TOKENS = 1 << 30
 """Tokens that are read for a page, which takes 5 to 10 s, or 50 if documents have 40 tokens each;

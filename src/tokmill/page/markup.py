@@ -17,7 +17,7 @@ from tokmill.words import printable
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from tokmill.page.summary import Rows
+    from tokmill.inspect.summary import Rows
 
 LONGEST_NAME, _BRIEF, _LONGEST_TEXT, _MOST_LINES = 120, 130, 400, 40
 """Columns of names, of brief texts and of texts, and lines of a text, that a page shows."""

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tokmill.inspect.samples import cut_mark
 from tokmill.page.markup import content, label
-from tokmill.page.samples import cut_mark
 from tokmill.tokenizer.decode import escaped
 from tokmill.words import printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokmill.page.samples import Sample
+    from tokmill.inspect.samples import Sample
     from tokmill.tokenizer.decode import TokenRun
 
 # Half transparent, so that text is read on light and dark pages.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tokmill.inspect.samples import chosen_documents
 from tokmill.page.bill_section import bill_section, verdict
 from tokmill.page.dataset_sections import (
     field_section,
@@ -19,7 +20,6 @@ from tokmill.page.dataset_sections import (
 )
 from tokmill.page.markup import facts, label
 from tokmill.page.sample_page import MOST_EMBEDDED, samples_section
-from tokmill.page.samples import chosen_documents
 from tokmill.page.web_page import check_page, web_page, write_page
 
 if TYPE_CHECKING:

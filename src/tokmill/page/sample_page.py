@@ -8,9 +8,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import TokmillError
+from tokmill.inspect.samples import SampleReader, cut_mark, shown_runs
+from tokmill.inspect.summary import detail_rows, things_of
 from tokmill.page.markup import Section, content, details, facts, label, note
-from tokmill.page.samples import SampleReader, cut_mark, shown_runs
-from tokmill.page.summary import detail_rows, things_of
 from tokmill.page.web_page import web_page
 from tokmill.tokenizer.kept import tokenizer_of
 from tokmill.words import plural
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from tokmill.page.samples import Sample, ShownRun
+    from tokmill.inspect.samples import Sample, ShownRun
     from tokmill.tokenizer.decode import TokenRun
 
 MOST_EMBEDDED = 24

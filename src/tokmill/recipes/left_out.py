@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import RecordError
-from tokmill.fields import describe_fields, used_paths, used_share
+from tokmill.render.fields import describe_fields, used_paths, used_share
 from tokmill.render.renderer import make_renderer
 from tokmill.values import WHOLE_RECORD
 from tokmill.words import plural

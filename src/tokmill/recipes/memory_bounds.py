@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokmill.bill.measuring.machine import usable_memory
 from tokmill.engines.engine import REFERENCE
+from tokmill.machine.limits import usable_memory
 from tokmill.sources.streams import CHUNK_BYTES
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from tokmill.engines.choice import Continuation
 from tokmill.engines.engine import REFERENCE
 from tokmill.errors import TokenizerError, UsageError
 from tokmill.offsets import offsets_of, select_documents
-from tokmill.recipes.spec import make_engine
+from tokmill.recipes.engines import make_engine
 from tokmill.tokenizer.continuation import after_control, continuation_tokenizer
 from tokmill.tokenizer.control_tokens import added_tokens
 from tokmill.values import TEXT, ControlToken, SampleBatch, TokenBatch

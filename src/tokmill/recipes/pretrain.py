@@ -14,21 +14,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tokmill.dataset.counts import TOO_LONG, TOO_SHORT
 from tokmill.dataset.layout import token_dtype
 from tokmill.engines.engine import REFERENCE
 from tokmill.engines.loaded import EngineMemory
 from tokmill.engines.spot_check import SpotCheck
 from tokmill.errors import UsageError
-from tokmill.fields import used_paths, weigh
-from tokmill.masks.truncation import TOO_LONG, TOO_SHORT
 from tokmill.offsets import byte_offsets
 from tokmill.recipes.encoded import EncodedBlock, add_bos_eos, process_blocks, validation_documents
+from tokmill.recipes.engines import make_engine, reference_loader
 from tokmill.recipes.file_renderers import FileRenderers
 from tokmill.recipes.memory_bounds import engine_bytes, refuse_long_texts
 from tokmill.recipes.named import Named, fields_with_values, rows_with
 from tokmill.recipes.placed_tokens import EncodedTexts, PlacedTokens
-from tokmill.recipes.spec import make_engine, reference_loader
 from tokmill.render.by_script import Sections
+from tokmill.render.fields import used_paths, weigh
 from tokmill.render.renderer import make_renderer
 from tokmill.tokenizer.control_tokens import contains_any, control_token_strings
 from tokmill.tokenizer.markers import MarkerCounter

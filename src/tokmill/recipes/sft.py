@@ -11,7 +11,7 @@ import numpy as np
 
 from tokmill.chat.mask_rule import WEIGHED, mask_rule
 from tokmill.chat.render_pool import emitted_strings
-from tokmill.dataset.counts import TRAINED_TURNS
+from tokmill.dataset.counts import CUT_SAMPLES, LONG_PROMPT, TOO_SHORT, TRAINED_TURNS
 from tokmill.dataset.layout import token_dtype
 from tokmill.engines.choice import Continuation
 from tokmill.engines.continuation_check import check_continuation
@@ -21,13 +21,13 @@ from tokmill.engines.spot_check import SpotCheck
 from tokmill.errors import TokenizerError
 from tokmill.masks.encoder import SampleEncoder
 from tokmill.masks.layout import SampleRules
-from tokmill.masks.truncation import CUT_SAMPLES, LONG_PROMPT, TOO_SHORT, truncate
+from tokmill.masks.truncation import truncate
 from tokmill.offsets import before_first, byte_offsets, starts_run
 from tokmill.recipes.encoded import EncodedBlock, narrow_ids, process_blocks, validation_documents
+from tokmill.recipes.engines import make_engine, reference_loader
 from tokmill.recipes.memory_bounds import engine_bytes, n_writers
 from tokmill.recipes.named import chats_with_names, fields_with_values, rows_with
 from tokmill.recipes.sft_setup import make_chat_renderer, sft_settings
-from tokmill.recipes.spec import make_engine, reference_loader
 from tokmill.tokenizer.byte_lengths import byte_lengths
 from tokmill.tokenizer.continuation import after_control, continuation_tokenizer
 from tokmill.tokenizer.control_tokens import added_tokens, contains_any, control_token_strings

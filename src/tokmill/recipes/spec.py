@@ -1,32 +1,24 @@
-"""What a worker gets and reports: the run, a part of it, progress, as plain values; its engines."""
+"""What a worker gets: the run, and a part of it, as plain values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.checksum import canonical_json, sha256_hex
 from tokmill.dataset.layout import FORMAT_VERSION
 from tokmill.dataset.rules import rules_of_kind
-from tokmill.engines.added_tokens import for_engine
-from tokmill.engines.engine import REFERENCE
-from tokmill.engines.loaded import EngineMemory, EngineStore, RenewableEngine
-from tokmill.engines.routing import RoutedEngine
+from tokmill.engines.loaded import EngineStore
 from tokmill.settings.names import of_source, output_settings
 from tokmill.settings.schema import Config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tokmill.engines.choice import Continuation, EngineChoice
-    from tokmill.engines.engine import Engine
+    from tokmill.engines.choice import EngineChoice
     from tokmill.extensions import Extension
     from tokmill.settings.schema import InputSettings, RenderSettings
     from tokmill.settings.sft import SftSettings
     from tokmill.sources.files import Slice
     from tokmill.sources.token_files import TokenRules
-    from tokmill.timing import StageSeconds
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 
@@ -183,63 +175,3 @@ class Part:
         ]
         reading = [self.reading] if spec.own_readings else []
         return sha256_hex(canonical_json([spec.identity(), slices, *reading]))
-
-
-@dataclass(frozen=True, slots=True)
-class Increments:
-    """What a part did since its last report; all counts are increments.
-
-    `drops` and `rejects` are by reason, `counters` as in `Counts`; `first_reject` describes one of
-    the rejects in one line.
-    `resumed`: an earlier attempt had committed these. `stage_s`: seconds by stage of the recipe,
-    summed over threads.
-    """
-
-    input_bytes: int = 0
-    text_bytes: int = 0
-    records: int = 0
-    documents: int = 0
-    tokens: int = 0
-    drops: Mapping[str, int] = field(default_factory=dict)
-    rejects: Mapping[str, int] = field(default_factory=dict)
-    counters: Mapping[str, int] = field(default_factory=dict)
-    first_reject: str = ""
-    resumed: bool = False
-    stage_s: Mapping[str, StageSeconds] = field(default_factory=dict)
-
-
-def reference_loader(spec: RunSpec, tokenizer: Tokenizer) -> Callable[[], Engine]:
-    """Return a function that returns the reference engine, and loads it at the first call."""
-    control = spec.config.tokenizer.control_tokens_in_text
-    return partial(spec.engines.load, REFERENCE, tokenizer, control_in_text=control)
-
-
-def make_engine(
-    spec: RunSpec,
-    tokenizer: Tokenizer,
-    choice: EngineChoice | Continuation,
-    memory: EngineMemory,
-) -> RenewableEngine:
-    """Return the chosen engine; it is loaded with the first texts.
-
-    Texts that are routed go to the reference engine of `tokenizer`, which the process has loaded at
-    most once: 150,000 tokens take 0.4 s. `memory`: the bound that its engines share.
-    """
-    load_reference = reference_loader(spec, tokenizer)
-    has_threads = tokenizer.kind == "sentencepiece"  # then it is loaded for those of the run
-    if choice.name == REFERENCE and not has_threads:
-        return RenewableEngine(load_reference, memory)
-
-    def load() -> Engine:
-        control, n_threads = spec.config.tokenizer.control_tokens_in_text, spec.n_threads
-        is_reference = choice.name == REFERENCE
-        engine = spec.engines.load(
-            choice.name,
-            tokenizer if is_reference else for_engine(tokenizer, choice.added),
-            control_in_text=control,
-            n_threads=n_threads,
-            is_taken=True,
-        )
-        return engine if is_reference else RoutedEngine(engine, load_reference, choice.routes)
-
-    return RenewableEngine(load, memory)

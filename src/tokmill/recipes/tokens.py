@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.checksum import sha256_hex
+from tokmill.dataset.counts import UNTRAINED
 from tokmill.errors import TokenizerError, VerifyError
-from tokmill.masks.truncation import UNTRAINED
 from tokmill.recipes.encoded import EncodedBlock
 from tokmill.sources.token_files import IMPORTERS
 from tokmill.values import RecordPlace

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tokmill.fields import NO_LETTERS, count_letters
 from tokmill.render.built_in import Article, Encyclopedia
 from tokmill.render.detect import HEAD_LETTERS, sections_renderer
+from tokmill.render.fields import NO_LETTERS, count_letters
 from tokmill.render.renderer import documents
 
 if TYPE_CHECKING:

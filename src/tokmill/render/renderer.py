@@ -17,7 +17,7 @@ from tokmill.values import EMPTY, WHOLE_RECORD, DocumentBatch
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tokmill.fields import FieldSample
+    from tokmill.render.fields import FieldSample
     from tokmill.settings.schema import RenderSettings
     from tokmill.values import Records, Reject
 

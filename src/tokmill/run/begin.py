@@ -25,7 +25,7 @@ from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import IMPORT, REFERENCE, engine_row, engine_threads, engine_version
 from tokmill.errors import StateError, StorageError, UsageError
 from tokmill.place import open_place
-from tokmill.recipes.spec import reference_loader
+from tokmill.recipes.engines import reference_loader
 from tokmill.run.output import holds_only_plan, refuse_foreign, refuse_other_makers
 from tokmill.run.plan import (
     Plan,
@@ -53,8 +53,9 @@ from tokmill.words import plural, size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from tokmill.dataset.counts import Increments
     from tokmill.dataset.place import Place
-    from tokmill.recipes.spec import Increments, Part
+    from tokmill.recipes.spec import Part
     from tokmill.run.imports import ImportSettings, PreparedImport
     from tokmill.tokenizer.tokenizer import Tokenizer
 

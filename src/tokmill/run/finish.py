@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tokmill.dataset.contents import remove_leftovers
+from tokmill.dataset.counts import CUT_SAMPLES, Increments
 from tokmill.dataset.finish import Statement, plan_entry, write_manifest
 from tokmill.dataset.layout import MANIFEST, PARTS, REJECTS, part_name
 from tokmill.dataset.part_record import Sums
 from tokmill.dataset.plan_file import OwnedNames
 from tokmill.errors import RecordError, StateError, StorageError, UsageError
 from tokmill.interrupts import STDIN_STOPPED
-from tokmill.masks.truncation import CUT_SAMPLES
+from tokmill.recipes.engines import reference_loader
 from tokmill.recipes.left_out import check_read_fields
-from tokmill.recipes.spec import Increments, reference_loader
 from tokmill.recipes.table import Recipes
 from tokmill.render.function import is_local
 from tokmill.run.begin import begun, used_seconds

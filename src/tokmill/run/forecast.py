@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.bill.measuring.machine import usable_memory
 from tokmill.bill.on_disk import DatasetSize, OnDisk, predicted_disk
 from tokmill.dataset.counts import documents_by_length
 from tokmill.dataset.layout import FRAGMENT
@@ -19,9 +18,10 @@ from tokmill.dataset.packing import pack_documents
 from tokmill.engines.choose import comparison_cost
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import RecordError, TokmillError, UnreadInputError, UsageError
-from tokmill.fields import noted_sources, percent
+from tokmill.machine.limits import usable_memory
 from tokmill.recipes.left_out import check_read_fields, fields_read
 from tokmill.recipes.memory_bounds import BASE_BYTES, long_text_bytes, worker_bytes
+from tokmill.render.fields import noted_sources, percent
 from tokmill.run.prepare import choose_run_engine, prepare
 from tokmill.run.reject_limits import (
     are_too_many,

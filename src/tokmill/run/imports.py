@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.bill.measuring.machine import usable_cores, usable_memory
 from tokmill.dataset.layout import SHARD_BYTES, SPLITS
 from tokmill.dataset.reader import surrounding_dataset
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import IMPORT
 from tokmill.errors import StateError, StorageError, UsageError
+from tokmill.machine.limits import usable_cores, usable_memory
 from tokmill.place import open_place
 from tokmill.recipes.spec import Part, ReadingSettings, RunSpec
 from tokmill.recipes.tokens import ADDED_EOS, FORMAT, UNTRAINED_FIRST

@@ -19,18 +19,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
-from tokmill.dataset.counts import USUAL, Counts
+from tokmill.dataset.counts import USUAL, Counts, Increments, add_fields
 from tokmill.dataset.layout import ORIGIN
 from tokmill.dataset.origins import origin_numbers
 from tokmill.dataset.part_writer import EncodedDocuments, PartWriter
 from tokmill.dataset.sidecars import METADATA
 from tokmill.dataset.writer import describe_reject
 from tokmill.errors import ParityError, RecordError
-from tokmill.fields import add_fields
 from tokmill.interrupts import DelayedInterrupts
 from tokmill.recipes.left_out import is_weighed_slice
 from tokmill.recipes.memory_bounds import BLOCK_COPIES, FINISHED_COPIES, blocks_bytes
-from tokmill.recipes.spec import Increments
 from tokmill.run.plan import check_plan
 from tokmill.sources.formats import open_slice
 from tokmill.sources.slices import check_unchanged

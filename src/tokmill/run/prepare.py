@@ -13,12 +13,12 @@ from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from tokmill.bill.measuring.machine import usable_cores, usable_memory
 from tokmill.engines.choose import SAMPLE_BYTES, EngineRequest, choose_engine
 from tokmill.engines.engine import REFERENCE
 from tokmill.engines.loaded import EngineStore
 from tokmill.errors import UsageError
 from tokmill.extensions import find
+from tokmill.machine.limits import usable_cores, usable_memory
 from tokmill.recipes.memory_bounds import BASE_BYTES, ENGINE_THREAD_BYTES
 from tokmill.recipes.spec import Part, RunSpec
 from tokmill.render.function import find_renderer, is_local

@@ -42,8 +42,9 @@ from tokmill.words import plural, size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tokmill.dataset.counts import Increments
     from tokmill.dataset.place import Place
-    from tokmill.recipes.spec import Increments, Part, RunSpec
+    from tokmill.recipes.spec import Part, RunSpec
     from tokmill.run.plan import Plan
     from tokmill.settings.schema import RunSettings
 

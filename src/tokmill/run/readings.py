@@ -18,17 +18,6 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.errors import StorageError, UsageError
-from tokmill.fields import (
-    ENOUGH,
-    NO_LETTERS,
-    FieldSample,
-    Letters,
-    counted,
-    describe_fields,
-    percent,
-    used_paths,
-    used_share,
-)
 from tokmill.recipes.spec import ReadingSettings
 from tokmill.render.detect import (
     HEAD_LETTERS,
@@ -40,6 +29,17 @@ from tokmill.render.detect import (
     sections_renderer,
     share,
     template_option,
+)
+from tokmill.render.fields import (
+    ENOUGH,
+    NO_LETTERS,
+    FieldSample,
+    Letters,
+    counted,
+    describe_fields,
+    percent,
+    used_paths,
+    used_share,
 )
 from tokmill.render.renderer import make_renderer
 from tokmill.run.unmatched import unmatched_in_chats

@@ -12,10 +12,9 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tokmill.dataset.counts import TRAINED_TURNS, unread_from_json
+from tokmill.dataset.counts import LONG_PROMPT, TOO_LONG, TRAINED_TURNS, UNTRAINED, unread_from_json
 from tokmill.dataset.writer import describe_entry, read_rejects
 from tokmill.errors import RecordError, UnreadInputError
-from tokmill.masks.truncation import LONG_PROMPT, TOO_LONG, UNTRAINED
 from tokmill.timing import add_seconds
 from tokmill.tokenizer.unknown_text import LOST_BYTES, UNKNOWN_TOKENS
 from tokmill.values import EMPTY
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from tokmill.dataset.counts import Counts
-    from tokmill.recipes.spec import Increments
+    from tokmill.dataset.counts import Counts, Increments
     from tokmill.settings.schema import LimitSettings
     from tokmill.timing import StageSeconds
     from tokmill.values import UnreadInput

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokmill.dataset.counts import Counts
-from tokmill.fields import add_fields
+from tokmill.dataset.counts import Counts, add_fields
 from tokmill.interrupts import DelayedInterrupts
 from tokmill.recipes.left_out import is_weighed_slice
 from tokmill.recipes.table import Recipes

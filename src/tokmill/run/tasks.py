@@ -14,7 +14,6 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tokmill.bill.measuring.machine import usable_memory
 from tokmill.dataset.checksum import canonical_json
 from tokmill.dataset.contents import NOTE, is_note
 from tokmill.dataset.counts import Counts
@@ -23,6 +22,7 @@ from tokmill.dataset.lock import RUN, TASKS
 from tokmill.dataset.plan_file import OwnedNames
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import TokmillError, UsageError
+from tokmill.machine.limits import usable_memory
 from tokmill.run.begin import Begun, begun, output_place, read_planned, used_seconds, written_plan
 from tokmill.run.finish import finished_run, make_parts
 from tokmill.run.output import records_of_parts, refuse_foreign

@@ -9,10 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tokmill.children import Parent, work_on
+from tokmill.dataset.counts import Increments
 from tokmill.engines.engine import thread_variables
 from tokmill.errors import TokmillError
 from tokmill.place import open_place
-from tokmill.recipes.spec import Increments
 from tokmill.recipes.table import Recipes
 from tokmill.run.part import run_part
 from tokmill.run.plan import check_plan

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from tokmill.fields import Number, json_in, load_exact
 from tokmill.offsets import offsets_of
+from tokmill.render.fields import json_in
 from tokmill.sources.bad_text import (
     ADVICE,
     Replacer,
@@ -33,6 +33,7 @@ from tokmill.sources.bad_text import (
     escaped,
     with_halves,
 )
+from tokmill.sources.exact_json import Number, load_exact
 from tokmill.sources.utf8 import Bytes, find_bad, is_utf8, utf8_message
 from tokmill.values import RAW_LIMIT_BYTES, WHOLE_RECORD, BlockEnd, RecordPlace, Records, Reject
 from tokmill.words import plural

@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
-from tokmill.fields import Number, load_exact
 from tokmill.sources.bad_text import ADVICE, HALF, Replacer, escaped, with_halves
 from tokmill.sources.blocks import (
     INVALID_UTF8,
@@ -32,6 +31,7 @@ from tokmill.sources.blocks import (
     wants_record_json,
     whole_batch,
 )
+from tokmill.sources.exact_json import Number, load_exact
 from tokmill.sources.json_shapes import shape_of
 from tokmill.sources.utf8 import find_bad
 

@@ -8,6 +8,13 @@ from tokmill.bill.gpus import DOES_NOT_FIT, FITS, find_gpu
 from tokmill.bill.remedies.search import Limit, Search, on_host
 from tokmill.bill.states.parallel import ranks_per_node
 from tokmill.errors import UsageError
+from tokmill.machine.limits import (
+    available_memory,
+    gpu_names,
+    memory_limit,
+    shared_memory,
+    total_memory,
+)
 from tokmill.settings.training import TrainingSettings
 
 MIB = 1 << 20
@@ -63,6 +70,17 @@ class Machine:
             return True
         alike = [name for name in self.gpus if _is_gpu(name, training.gpu)]
         return len(alike) >= ranks_per_node(training)
+
+
+def this_machine() -> Machine:
+    """Return the memory of this machine, and its GPUs."""
+    return Machine(
+        memory_bytes=total_memory(),
+        available_bytes=available_memory(),
+        limit_bytes=memory_limit(),
+        shm_bytes=shared_memory(),
+        gpus=tuple(gpu_names()),
+    )
 
 
 def _is_gpu(name: str, wanted: str) -> bool:

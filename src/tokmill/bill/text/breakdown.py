@@ -16,7 +16,6 @@ from tokmill.bill.formula import Bill, Line
 from tokmill.bill.full_bill import FullBill, ModelBill
 from tokmill.bill.gpus import AT_LEAST, BARELY, FITS
 from tokmill.bill.host_ram.host import HostBill
-from tokmill.bill.measuring.process_tree import Measured
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.weight_types import weight_bytes
 from tokmill.bill.on_disk import DatasetDisk
@@ -24,18 +23,11 @@ from tokmill.bill.remedies.search import Offer
 from tokmill.bill.states.optimizers import MAIN_GRADIENT, MASTER
 from tokmill.bill.states.precision import precision_of
 from tokmill.bill.states.states import RULE_OF_THUMB, States, rank_states
-from tokmill.bill.text.tables import (
-    amounts_table,
-    bill_view,
-    explanation,
-    indented,
-    moment,
-    moments_table,
-    one_line,
-    rows_table,
-)  # fmt: skip
+from tokmill.bill.text.tables import amounts_table, bill_view, explanation, moment, moments_table
 from tokmill.errors import UsageError
+from tokmill.machine.process_tree import Measured
 from tokmill.settings.training import TrainingSettings
+from tokmill.terminal_tables import indented, one_line, rows_table  # fmt: skip
 from tokmill.words import amount, memory, plural, scale, seconds, size
 
 _SHORT = {FITS: "fits", BARELY: "may fit", AT_LEAST: "at least"}

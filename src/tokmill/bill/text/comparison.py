@@ -10,7 +10,8 @@ from rich.text import Text
 
 from tokmill.bill.gpus import AT_LEAST, BARELY, DOES_NOT_FIT, FITS
 from tokmill.bill.remedies.comparison import Alternative, Comparison
-from tokmill.bill.text.tables import indented, labelled, one_line, plan_text
+from tokmill.bill.text.tables import plan_text
+from tokmill.terminal_tables import indented, labelled, one_line
 from tokmill.words import scale
 
 _VERDICTS = {

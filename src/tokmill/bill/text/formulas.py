@@ -158,8 +158,8 @@ SYMBOLS: dict[str, tuple[str, str]] = {
 
 
 _WIDTH = 80
-_WITHOUT_FORMULAS = ("tokmill.bill.measuring", "tokmill.bill.text")
-"""Packages that are not imported."""
+_WITHOUT_FORMULAS = "tokmill.bill.text"
+"""The package that is not imported."""
 _INTRODUCTION = (
     "In Python's arithmetic; min, max and ceil are Python's. Amounts are in bytes unless a name "
     "says otherwise. `tokmill memory --formulas` prints this page; `--explain` prints the formulas "

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from tokmill.bill.formula import Bill, Line
 from tokmill.bill.gpus import AT_LEAST
 from tokmill.bill.remedies.search import Offer
-from tokmill.words import memory, printable, scale
+from tokmill.terminal_tables import empty_table, indented
+from tokmill.words import memory, scale
 
 _BOUNDS = ("low", "expected", "high")
 _MOMENTS = {
@@ -71,23 +70,6 @@ def plan_text(plan: Sequence[Offer]) -> str:
     return f"{added} ({need})"
 
 
-def rows_table(
-    title: str,
-    headings: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    words: Collection[str] = (),
-) -> Table:
-    """Return a table of names and texts.
-
-    Columns whose headings are in `words` hold text, which may wrap; the others hold numbers.
-    """
-    table = _table(title, headings, words)
-    for name, *texts in rows:
-        table.add_row(indented(name), *map(one_line, texts))
-    return table
-
-
 def bill_view(bill: Bill, *, explain: bool, binary: bool = True) -> Iterator[RenderableType]:
     """Yield an empty line, the table of a bill, costs that it leaves out, and formulas."""
     yield Text("")
@@ -109,36 +91,6 @@ def explanation(lines: Iterable[Line]) -> Iterator[RenderableType]:
             yield indented(text, "dim", by=4)
 
 
-def labelled(rows: Iterable[tuple[str, str, str]]) -> Table:
-    """Return (label, text, style) rows as two columns; long texts wrap inside the second."""
-    table = Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for label, text, style in rows:
-        table.add_row(one_line(label), one_line(text, style))
-    return table
-
-
-def indented(text: str, style: str = "", *, by: int = 2) -> Padding:
-    """Return an indented text; if it wraps, all of its lines are indented."""
-    return Padding(one_line(text, style), (0, 0, 0, by))
-
-
-def one_line(text: str, style: str = "") -> Text:
-    """Return text whose line breaks and control characters are escaped."""
-    return Text(printable(text), style=style)
-
-
-def _table(title: str, headings: Sequence[str], words: Collection[str] = ()) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column(Text(title), overflow="fold")
-    for name in headings:
-        is_figure = name not in words
-        justify: Literal["left", "right"] = "right" if is_figure else "left"
-        table.add_column(Text(name), justify=justify, no_wrap=is_figure, overflow="fold")
-    return table
-
-
 def amounts_table(
     title: str, rows: Sequence[tuple[str, Line | Bill, str]], *, binary: bool = True
 ) -> Table:
@@ -154,7 +106,7 @@ def amounts_table(
         cells.append((low if low != expected else "", expected, high if high != expected else ""))
     columns = [place for place in range(3) if any(row[place] for row in cells)]
     headings = [_BOUNDS[place] for place in columns] if len(columns) > 1 else [""]
-    table = _table(f"{title}, {unit}", headings)
+    table = empty_table(f"{title}, {unit}", headings)
     for (name, _, style), texts in zip(rows, cells, strict=True):
         table.add_row(indented(name), *(texts[place] for place in columns), style=style)
     return table

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.page.summary import forecast_rows
+from tokmill.inspect.summary import forecast_rows
 
 PLAN = {
     "schema": 1,

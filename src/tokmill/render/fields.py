@@ -16,15 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     import pyarrow as pa
-
-MOST_PATHS = 64
-"""The fields that are counted one by one; keys may be data, such as ids, so there may be more."""
-
-OTHER = "other fields"
 
 ENOUGH = 0.9
 """A renderer is chosen automatically if its fields hold this share of the text. If a source uses
@@ -117,8 +111,8 @@ def weigh(
     """Return the bytes of a record's fields that count, by path: the used ones, then in its order.
 
     All bytes of a used field count, and of another one those of text. Used fields come first, so
-    that `add_fields` never counts them as `OTHER`. `nested`: keys whose value may be a list or
-    object written as a JSON string, as in CSV. `labels`: fields that hold no text.
+    that `add_fields` counts each under its name. `nested`: keys whose value may be a list
+    or object written as a JSON string, as in CSV. `labels`: fields that hold no text.
     """
     counts = dict.fromkeys(sorted(used), 0)
     for path, text in _strings(record, nested):
@@ -359,12 +353,6 @@ def counted(fields: Mapping[str, FieldBytes], used: Collection[str]) -> dict[str
     return {path: n.n_bytes if is_used(path, used) else n.text_bytes for path, n in fields.items()}
 
 
-def add_fields(into: Counter[str], counts: Mapping[str, int]) -> None:
-    """Add the counts of a record or source to a sum of at most `MOST_PATHS` fields and `OTHER`."""
-    for path, n in counts.items():
-        into[path if path in into or len(into) < MOST_PATHS else OTHER] += n
-
-
 def used_share(counts: Mapping[str, int], used: Collection[str]) -> float:
     """Return the share of the used fields in all counted bytes; 1 if there are none."""
     total = sum(counts.values())
@@ -495,23 +483,6 @@ def is_text(value: str) -> bool:
     if _URL.fullmatch(value):
         return False
     return isinstance(json_in(value), str)
-
-
-class Number(str):
-    """A number of a record, as the record writes it: no digit is lost."""
-
-
-def load_exact(
-    text: bytes | str, object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None
-) -> Any:
-    """Return the value of a JSON text, with a `Number` for each number; raises as `json.loads`."""
-    return json.loads(
-        text,
-        parse_float=Number,
-        parse_int=Number,
-        parse_constant=Number,
-        object_pairs_hook=object_pairs_hook,
-    )
 
 
 def json_in(value: Any, load: Callable[[str], Any] = json.loads) -> Any:

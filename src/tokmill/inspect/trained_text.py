@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.engines.engine import REFERENCE, load_engine
-from tokmill.page.samples import SampleReader, control_ids
+from tokmill.inspect.samples import SampleReader, control_ids
 from tokmill.tokenizer.continuation import continuation_tokenizer
 from tokmill.tokenizer.control_tokens import added_tokens, with_control_tokens
 

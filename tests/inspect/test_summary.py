@@ -4,9 +4,8 @@ import copy
 
 import pytest
 
-from tokmill.masks.encoder import JOINT_DIFFERS, STRADDLING_TOKENS
-from tokmill.masks.truncation import CUT_SAMPLES
-from tokmill.page.summary import (
+from tokmill.dataset.counts import CUT_SAMPLES
+from tokmill.inspect.summary import (
     MOST_ROWS,
     detail_rows,
     fields_line,
@@ -15,6 +14,7 @@ from tokmill.page.summary import (
     summary_rows,
     trained_parts,
 )
+from tokmill.masks.encoder import JOINT_DIFFERS, STRADDLING_TOKENS
 
 ENGINE = {
     "name": "gigatoken",

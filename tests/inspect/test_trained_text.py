@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokmill.page.samples import evenly_spread
-from tokmill.page.trained_text import check_trained_text
+from tokmill.inspect.samples import evenly_spread
+from tokmill.inspect.trained_text import check_trained_text
 from tokmill.run.finish import run
 from tokmill.settings.sft import SftSettings
 from tokmill.tokenizer.kept import tokenizer_of

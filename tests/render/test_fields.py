@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.fields import (
+from tokmill.render.fields import (
     FieldBytes,
     counted,
     describe_fields,

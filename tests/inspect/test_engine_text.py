@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.page.summary import describe_engine, engine_line
+from tokmill.inspect.summary import describe_engine, engine_line
 
 ENGINE = {
     "name": "gigatoken",

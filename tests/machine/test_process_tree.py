@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.bill.measuring import process_tree
-from tokmill.bill.measuring.process_tree import MEASURING, SHM, Sampler, tree_of, tree_usage
+from tokmill.machine import process_tree
+from tokmill.machine.process_tree import MEASURING, SHM, Sampler, tree_of, tree_usage
 
 MIB = 1 << 20
 

@@ -12,15 +12,15 @@ from tokenizers import Tokenizer as Library
 
 from tests.fixtures.datasets import TOKENIZER
 from tokmill.api.dataset import Dataset
-from tokmill.dataset import statistics as module
 from tokmill.dataset.counts import N_LENGTH_BINS
-from tokmill.dataset.statistics import (
+from tokmill.errors import VerifyError
+from tokmill.inspect import statistics as module
+from tokmill.inspect.statistics import (
     CONTEXTS,
     Duplicates,
     Lengths,
     read_statistics,
 )
-from tokmill.errors import VerifyError
 
 EQUAL = {
     "train-0000000-0000": [[1, 7, 8, 2], [1, 9, 2], [1, 7, 8, 2], [1, 5, 2]],

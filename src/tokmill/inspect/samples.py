@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from tokmill.dataset.by_field import counts_by_field
 from tokmill.dataset.checksum import sha256_hex
 from tokmill.dataset.documents import Documents
 from tokmill.dataset.origins import OriginFinder
 from tokmill.dataset.packs import open_packs
-from tokmill.dataset.statistics import read_statistics
 from tokmill.errors import TokmillError, UsageError, VerifyError
-from tokmill.page.summary import noticed, share_of
+from tokmill.inspect.by_field import counts_by_field
+from tokmill.inspect.statistics import read_statistics
+from tokmill.inspect.summary import noticed, share_of
 from tokmill.settings.load import build_config
 from tokmill.settings.sft import SftSettings
 from tokmill.tokenizer.control_tokens import added_tokens, kept_as_text
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.dataset.origins import Origin
-    from tokmill.dataset.statistics import Statistics
+    from tokmill.inspect.statistics import Statistics
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 

@@ -6,12 +6,8 @@ import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tokmill.bill.measuring.process_tree import SHM
-
-if TYPE_CHECKING:
-    from tokmill.bill.host_ram.machine import Machine
+from tokmill.machine.process_tree import SHM
 
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
@@ -21,19 +17,6 @@ _UNLIMITED = 1 << 62
 """Version 1 writes the largest number of pages for "no limit"."""
 
 _LIMITS = ("memory.max", "memory.limit_in_bytes")
-
-
-def this_machine() -> Machine:
-    """Return the memory of this machine, and its GPUs."""
-    from tokmill.bill.host_ram.machine import Machine
-
-    return Machine(
-        memory_bytes=total_memory(),
-        available_bytes=_memory("MemAvailable", "available"),
-        limit_bytes=memory_limit(),
-        shm_bytes=_size_of(SHM),
-        gpus=tuple(gpu_names()),
-    )
 
 
 def gpu_names(driver: Path = NVIDIA) -> Iterator[str]:
@@ -54,6 +37,11 @@ def usable_memory() -> int:
 def total_memory(meminfo: Path = MEMINFO) -> int:
     """Return the bytes of memory of this machine."""
     return _memory("MemTotal", "total", meminfo)
+
+
+def available_memory(meminfo: Path = MEMINFO) -> int:
+    """Return the bytes of memory of this machine that no program needs now."""
+    return _memory("MemAvailable", "available", meminfo)
 
 
 def _memory(name: str, attribute: str, meminfo: Path = MEMINFO) -> int:
@@ -122,9 +110,10 @@ def _cgroups(controller: str, membership: Path, root: Path) -> list[Path]:
     return list(dict.fromkeys(directories))
 
 
-def _size_of(directory: Path) -> int:
+def shared_memory() -> int:
+    """Return the size of /dev/shm in bytes; 0 if there is none."""
     try:
-        state = os.statvfs(directory)
+        state = os.statvfs(SHM)
     except OSError:
         return 0
     return state.f_blocks * state.f_frsize

@@ -8,14 +8,14 @@ import pytest
 
 from tokmill.dataset.checksum import sha256_hex
 from tokmill.errors import UsageError, VerifyError
-from tokmill.page.samples import SampleReader, ShownRun, control_ids, shown_runs
+from tokmill.inspect.samples import SampleReader, ShownRun, control_ids, shown_runs
 from tokmill.tokenizer.decode import TokenRun
 from tokmill.tokenizer.files import AddedToken
 
 
 @pytest.fixture
-def reader(dataset, tokenizer):
-    return SampleReader(*dataset(), tokenizer)
+def reader(picked_chats, tokenizer):
+    return SampleReader(*picked_chats(), tokenizer)
 
 
 def test_a_sample_is_read_with_its_mask_and_its_text_in_runs(reader):
@@ -62,16 +62,18 @@ def test_a_row_that_is_not_there_is_named(reader, number):
 
 
 @pytest.mark.parametrize("sample", [-1, 4])
-def test_a_row_of_a_sample_that_is_not_there_is_an_error(dataset, tokenizer, sample):
-    directory, manifest = dataset()
+def test_a_row_of_a_sample_that_is_not_there_is_an_error(picked_chats, tokenizer, sample):
+    directory, manifest = picked_chats()
     np.array([2, 0, 1, sample]).tofile(directory / "packs-train-samples.bin")
     with pytest.raises(VerifyError, match=f"packs of train: no sample {sample}; it has 4$"):
         SampleReader(directory, manifest, tokenizer).read_row(1)
 
 
 @pytest.mark.parametrize("kind", ["sft", "pretrain"])
-def test_added_tokens_are_shown_as_control_tokens_but_not_ordinary_text(dataset, tokenizer, kind):
-    _, manifest = dataset()
+def test_added_tokens_are_shown_as_control_tokens_but_not_ordinary_text(
+    picked_chats, tokenizer, kind
+):
+    _, manifest = picked_chats()
     tool = tokenizer.library().token_to_id("<tool>")
     plain = (AddedToken(300, "   ", False), AddedToken(301, "word", False))
     tokenizer = dataclasses.replace(tokenizer, added=(*tokenizer.added, *plain))
@@ -79,9 +81,9 @@ def test_added_tokens_are_shown_as_control_tokens_but_not_ordinary_text(dataset,
 
 
 def test_a_word_that_the_template_writes_as_a_token_is_a_control_token(
-    dataset, tokenizer, tmp_path
+    picked_chats, tokenizer, tmp_path
 ):
-    _, manifest = dataset()
+    _, manifest = picked_chats()
     word = AddedToken(301, "word", False)
     tokenizer = dataclasses.replace(tokenizer, added=(*tokenizer.added, word))
     source = "word{{ messages[0].content }}"
@@ -154,8 +156,8 @@ def test_white_space_at_the_edges_of_a_trained_span_is_set_apart(text, opens, cl
     assert ShownRun(run(text, 1), opens, closes).parts() == [expected]
 
 
-def test_of_a_long_sample_the_first_tokens_are_read_and_the_others_counted(dataset, tokenizer):
-    directory, manifest = dataset()
+def test_of_a_long_sample_the_first_tokens_are_read_and_the_others_counted(picked_chats, tokenizer):
+    directory, manifest = picked_chats()
     reader = SampleReader(directory, manifest, tokenizer)
     whole = reader.read(0)
     part = reader.read(0, most_tokens=2)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.bill.measuring.machine import gpu_names, memory_limit, usable_cores
+from tokmill.machine.limits import gpu_names, memory_limit, usable_cores
 
 GIB = 1 << 30
 

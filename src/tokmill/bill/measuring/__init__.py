@@ -1,1 +1,0 @@
-"""Reads the memory that processes really take."""

@@ -1,0 +1,1 @@
+"""A dataset as a person sees it: samples in text, what is trained, statistics, the summary."""

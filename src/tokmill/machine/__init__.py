@@ -1,0 +1,1 @@
+"""This machine: cores, memory, and what a tree of processes takes of it."""
