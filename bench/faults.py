@@ -258,7 +258,7 @@ def _quietly(path: str) -> None:
 
 
 def sums(directory: Path) -> dict[str, str]:
-    """Return the sha256 of each visible file, by name.
+    """Return the sha256 of each file, by name, but hidden ones and those in hidden folders.
 
     Of the manifest and the plan, only what is the same in every run: they also say how long it
     took, and how its engine was chosen.
@@ -266,7 +266,7 @@ def sums(directory: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
-        if path.is_dir() or path.name.startswith("."):
+        if path.is_dir() or any(part.startswith(".") for part in Path(name).parts):
             continue
         data = path.read_bytes()
         if name in ("manifest.json", "plan.json"):

@@ -1,4 +1,4 @@
-"""Crash runs and continue them, many times; count what is lost.
+"""Crash runs, imports and mixes and continue them, many times; count what is lost.
 
     python -m bench.soak --rounds 1000 --minutes 60      random faults at random steps and moments
     python -m bench.soak --every-step [--sample 60]      each kind of fault at each step
@@ -33,24 +33,47 @@ MOST_CRASHES = 3
 _MOMENT_SHARE = 0.2
 _EXIT_STORAGE, _EXIT_INTERRUPTED = 5, 130
 
-CONFIGURATIONS = {
+READ = ("--engine", "reference", "--max-reject-fraction", "1", "--workers", "1", "--threads", "1")
+CONFIGURATIONS: dict[str, tuple[str, ...]] = {
     "pretrain, 5 parts": (
-        "pretrain", "documents.jsonl", "--part-bytes", "4kB", "--val-fraction", "0.2",
+        "pretrain", "{samples}/documents.jsonl", "-t", "{tokenizer}", "--part-bytes", "4kB",
+        "--val-fraction", "0.2", *READ,
     ),
     "pretrain, many shards, rejects": (
-        "pretrain", "records.jsonl", "--shard-tokens", "20k",
+        "pretrain", "{samples}/records.jsonl", "-t", "{tokenizer}", "--shard-tokens", "20k", *READ,
     ),
-    "pretrain, compressed": ("pretrain", "records.jsonl.zst", "--shard-tokens", "30k"),
+    "pretrain, compressed": (
+        "pretrain", "{samples}/records.jsonl.zst", "-t", "{tokenizer}", "--shard-tokens", "30k",
+        *READ,
+    ),
     "sft, packed": (
-        "sft", "sft/chats.jsonl", "--part-bytes", "8kB", "--max-tokens", "2000",
-        "--packing", "2000",
+        "sft", "{samples}/sft/chats.jsonl", "-t", "{tokenizer}", "--part-bytes", "8kB",
+        "--max-tokens", "2000", "--packing", "2000", *READ,
     ),
     "sft, packed rows": (
-        "sft", "sft/mixed.jsonl", "--part-bytes", "4kB", "--max-tokens", "1000",
-        "--packing", "1000", "--packed-rows",
+        "sft", "{samples}/sft/mixed.jsonl", "-t", "{tokenizer}", "--part-bytes", "4kB",
+        "--max-tokens", "1000", "--packing", "1000", "--packed-rows", *READ,
     ),
+    "import": (
+        "import", "{inputs}/exported", "--from", "nanogpt", "-t", "{tokenizer}",
+        "--workers", "1",
+    ),
+    "mix, shuffled": (
+        "mix", "{inputs}/documents=2x", "{inputs}/records", "--shuffle", "7", "--dedup",
+        "--shard-tokens", "30k", "--workers", "1",
+    ),
+    "mix, of chats": ("mix", "{inputs}/chats=2x", "--shuffle", "3", "--workers", "1"),
+    "mix, linked": ("mix", "{inputs}/documents", "{inputs}/records", "--workers", "1"),
 }  # fmt: skip
-COMMON = ("--engine", "reference", "--max-reject-fraction", "1", "--workers", "1", "--threads")
+"""The words of each command, but where it writes to."""
+
+INPUTS = (
+    ("pretrain", "{samples}/documents.jsonl", "-t", "{tokenizer}", "-o", "{inputs}/documents"),
+    ("pretrain", "{samples}/records.jsonl", "-t", "{tokenizer}", "-o", "{inputs}/records", *READ),
+    ("sft", "{samples}/sft/chats.jsonl", "-t", "{tokenizer}", "-o", "{inputs}/chats", *READ),
+    ("export", "{inputs}/documents", "--to", "nanogpt", "-o", "{inputs}/exported"),
+)
+"""What makes the datasets that mixes and imports read."""
 
 
 @dataclass
@@ -75,9 +98,18 @@ class Soak:
     def __init__(self, directory: Path, names: Sequence[str]) -> None:
         self.names = names
         self.out = directory / "out"
+        self.places = {
+            "samples": SAMPLES,
+            "tokenizer": SAMPLES / "tokenizer",
+            "inputs": directory / "inputs",
+        }
         self.expected: dict[str, dict[str, str]] = {}
         self.n_steps: dict[str, int] = {}
         self.seconds: dict[str, float] = {}
+        for words in INPUTS:
+            ended = faults.run([self.placed(words)], self.places["inputs"])
+            if ended.status:
+                raise RuntimeError(f"{words}: {ended.errors}")
         outside = directory / "warm"
         faults.warm(*(self.command(name, outside / str(i)) for i, name in enumerate(names)))
         faults.warm(*(("verify", str(outside / str(i))) for i in range(len(names))))
@@ -91,11 +123,13 @@ class Soak:
             self.n_steps[name] = len(ended.steps)
             shutil.rmtree(self.out)
 
+    def placed(self, words: Sequence[str]) -> tuple[str, ...]:
+        """Return the words of a command with the places of its files."""
+        return tuple(word.format_map(self.places) for word in words)
+
     def command(self, name: str, out: Path | None = None) -> tuple[str, ...]:
         """Return the words of a configuration's command."""
-        verb, source, *options = CONFIGURATIONS[name]
-        where = ("-t", str(SAMPLES / "tokenizer"), "-o", str(out or self.out))
-        return (verb, str(SAMPLES / source), *where, *options, *COMMON, "1", "-q")
+        return (*self.placed(CONFIGURATIONS[name]), "-o", str(out or self.out), "-q")
 
     def crash(self, name: str, fault: Fault, kill_after_s: float = 0.0) -> tuple[Ended, list[str]]:
         """Run with a fault; return how it ended, and what is wrong with that."""

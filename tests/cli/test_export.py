@@ -98,6 +98,11 @@ def test_the_result_can_be_read_by_a_program(run):
     assert len(found["notes"]) == 2
 
 
+def test_a_quiet_import_prints_nothing(run):
+    result = run("--quiet")
+    assert (result.exit_code, result.output) == (0, "")
+
+
 def test_the_dataset_is_one_for_the_other_commands(run, tmp_path):
     run()
     out = str(tmp_path / "out")

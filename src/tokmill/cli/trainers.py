@@ -161,6 +161,7 @@ def _show_export(written: Export) -> None:
 )
 @click.option("--overwrite", is_flag=True, help="Replace the dataset or export at OUT.")
 @click.option("--json", "as_json", is_flag=True, help="Print counts and notes as JSON.")
+@click.option("--quiet", "-q", is_flag=True, help="Print errors only, and --json's object.")
 def import_dataset(
     output: Path,
     tokenizer: str,
@@ -170,6 +171,7 @@ def import_dataset(
     write_plan: bool,
     overwrite: bool,
     as_json: bool,
+    quiet: bool,
     **options: Any,
 ) -> None:
     """Read the tokens of another trainer into a dataset.
@@ -194,7 +196,7 @@ def import_dataset(
     settings = ImportSettings(
         output=place, tokenizer=named, dtype=dtype or "", workers=workers or 0, **options
     )
-    with observer(as_json=as_json) as events:
+    with observer(quiet=quiet, as_json=as_json) as events:
         if write_plan:
             plan_array(settings, events, overwrite=overwrite)
         else:
@@ -203,12 +205,14 @@ def import_dataset(
         status = array_status(place)
         if as_json:
             show_json({"output": status.directory, "parts": status.parts})
-        else:
+        elif not quiet:
             show_rows(array_steps(status))
         return
     totals, notes = manifest["totals"], import_notes(settings, manifest)
     if as_json:
         show_json({"output": place, "totals": totals, "notes": notes})
+        return
+    if quiet:
         return
     n_bytes = sum(file["bytes"] for file in manifest["files"])
     show(
