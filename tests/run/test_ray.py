@@ -8,10 +8,11 @@ import signal
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from tokmill import children
-from tokmill.api.functions import pretrain
+from tokmill.api.functions import import_dataset, pretrain
 from tokmill.api.jobs import verify_dataset
 from tokmill.dataset.verify import verify
 from tokmill.errors import RecordError, UsageError, WorkerError
@@ -111,6 +112,24 @@ def test_tasks_write_to_a_store_that_fails(
     names = [name for name in place.entries() if name != "manifest.json"]
     assert {name: place.read(name) for name in names} == {
         name: (out / name).read_bytes() for name in files_of(out)
+    }
+    assert not verify_dataset(Path(url)).problems
+
+
+def test_tasks_import_what_one_process_imports_into_a_store_that_fails(
+    cluster, faults, url, tokenizer_dir, files_of, tmp_path
+):
+    for number in range(6):
+        np.array([5, number + 6, 0] * 40, "<u2").tofile(tmp_path / f"train_{number}.bin")
+    alone, where = tmp_path / "alone", {"trainer": "nanogpt", "tokenizer": tokenizer_dir}
+    files = sorted(tmp_path.glob("*.bin"))
+    import_dataset(files, output=alone, **where)
+    faults.share = 0.01
+    import_dataset(files, output=url, executor="ray", **where)
+    place = open_place(url)
+    names = [name for name in files_of(alone) if name != "manifest.json"]
+    assert {name: place.read(name) for name in names} == {
+        name: (alone / name).read_bytes() for name in names
     }
     assert not verify_dataset(Path(url)).problems
 

@@ -466,6 +466,7 @@ def import_dataset(
     add_eos: bool = False,
     dtype: Literal["", "uint16", "uint32"] = "",
     workers: int = 0,
+    executor: str = "processes",
     overwrite: bool = False,
     progress: bool | ProgressCall | None = None,
 ) -> Dataset:
@@ -485,6 +486,7 @@ def import_dataset(
         add_eos: add eos to documents that do not end with it; else they are an error.
         dtype: of the ids of nanoGPT, by default uint16; the others record theirs.
         workers: worker processes; 0: by cores and input.
+        executor: `processes` of this machine, or tasks of Ray: `ray`, `ray:HOST:PORT`.
         overwrite: replace the dataset or export at `output`.
         progress: see `pretrain`; bytes are those of tokens.
 
@@ -500,7 +502,7 @@ def import_dataset(
     """
     from tokmill.run.finish import run
     from tokmill.run.imports import ImportSettings, import_notes
-    from tokmill.settings.schema import TokenizerSettings
+    from tokmill.settings.schema import RunSettings, TokenizerSettings
     from tokmill.sources.token_files import IMPORTERS
 
     if trainer not in IMPORTERS:
@@ -516,7 +518,7 @@ def import_dataset(
             _paths(val, "val"),
             add_eos,
             dtype,
-            workers,
+            RunSettings(workers=workers, executor=executor),
         )
         manifest = run(settings, observer, overwrite=overwrite)
     for note in import_notes(settings, manifest):

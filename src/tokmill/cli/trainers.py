@@ -153,7 +153,7 @@ def _show_export(written: Export) -> None:
     type=click.Choice(["uint16", "uint32"]),
     help="nanogpt: type of the ids; other files record it.  [default: uint16]",
 )
-@with_options(setting_option(schema()["run"]["workers"]))
+@with_options(*(setting_option(schema()["run"][name]) for name in ("workers", "executor")))
 @click.option(
     "--write-plan",
     is_flag=True,
@@ -168,6 +168,7 @@ def import_dataset(
     eos_token: str,
     dtype: str | None,
     workers: int | None,
+    executor: str | None,
     write_plan: bool,
     overwrite: bool,
     as_json: bool,
@@ -190,11 +191,15 @@ def import_dataset(
     from tokmill.run.finish import run
     from tokmill.run.imports import ImportSettings, import_notes
     from tokmill.run.tasks import array_status, plan_array
-    from tokmill.settings.schema import TokenizerSettings
+    from tokmill.settings.schema import PROCESSES, RunSettings, TokenizerSettings
 
     named, place = TokenizerSettings(tokenizer, eos_token), place_of(output)
     settings = ImportSettings(
-        output=place, tokenizer=named, dtype=dtype or "", workers=workers or 0, **options
+        output=place,
+        tokenizer=named,
+        dtype=dtype or "",
+        run=RunSettings(workers=workers or 0, executor=executor or PROCESSES),
+        **options,
     )
     with observer(quiet=quiet, as_json=as_json) as events:
         if write_plan:

@@ -72,16 +72,18 @@ def run(
         TokmillError: see `errors`; parts that are done stay.
         KeyboardInterrupt: says what is kept.
     """
-    if isinstance(config, Config) and config.run.is_on_ray:
+    if config.run.is_on_ray:
         _check_for_ray(config)
     with begun(config, observer, overwrite=overwrite) as begun_run:
         return finished_run(begun_run, observer)
 
 
-def _check_for_ray(config: Config) -> None:
+def _check_for_ray(config: Config | ImportSettings) -> None:
     """Check that Ray is installed and that its tasks can do this; raises `UsageError`."""
     if find_spec("ray") is None:
         raise UsageError("executor ray: the package ray is missing: pip install 'tokmill[ray]'")
+    if not isinstance(config, Config):
+        return
     if "-" in config.input.all_paths:
         raise UsageError("executor ray: other machines cannot read standard input: give files")
     if is_local(config.render.renderer):

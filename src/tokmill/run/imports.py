@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +64,7 @@ class ImportSettings:
         val: files, prefixes or directories of the val split.
         add_eos: add eos to documents that do not end with it; else they are an error.
         dtype: `uint16` or `uint32` of a layout that does not record it; '' for its own.
-        workers: worker processes; 0: by cores and input.
+        run: worker processes, by default by cores and input, and where they are.
     """
 
     sources: Sequence[Path]
@@ -74,7 +74,7 @@ class ImportSettings:
     val: Sequence[Path] = ()
     add_eos: bool = False
     dtype: str = ""
-    workers: int = 0
+    run: RunSettings = field(default_factory=RunSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +137,8 @@ def prepare_import(settings: ImportSettings) -> PreparedImport:
         StateError: the output is inside a dataset.
         TokmillError: a file is damaged.
     """
-    if not 0 <= settings.workers <= _MOST_WORKERS:
-        raise UsageError(f"workers: expected 0 to {_MOST_WORKERS}, found {settings.workers}")
+    if not 0 <= settings.run.workers <= _MOST_WORKERS:
+        raise UsageError(f"workers: expected 0 to {_MOST_WORKERS}, found {settings.run.workers}")
     is_directory = not store_url(settings.output)
     if is_directory and (outer := surrounding_dataset(Path(settings.output).resolve())):
         raise StateError(f"{settings.output}: is inside the dataset {outer}: name another output")
@@ -154,7 +154,7 @@ def prepare_import(settings: ImportSettings) -> PreparedImport:
         InputSettings(paths=paths),
         settings.tokenizer,
         output=output,
-        run=RunSettings(workers=settings.workers),
+        run=settings.run,
         sft=SftSettings() if has_masks else None,
     )
     slices = [Slice(_source_of(file), 0, -1, file.n_bytes) for file in files]
@@ -167,7 +167,7 @@ def prepare_import(settings: ImportSettings) -> PreparedImport:
     parts = tuple(Part(number, (piece,)) for number, piece in enumerate(slices))
     n_bytes = sum(file.n_bytes for file in files)
     by_size = min(usable_cores(), 1 + n_bytes // _LEAST_WORKER_BYTES)
-    workers = min(settings.workers or by_size, len(parts))
+    workers = min(settings.run.workers or by_size, len(parts))
     token_bytes = dtype.itemsize + int(has_masks)
     return PreparedImport(
         config,

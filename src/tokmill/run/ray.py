@@ -336,7 +336,10 @@ def parts_per_process(spec: RunSpec) -> int:
     """Return after how many parts a process of Ray ends: 8, or small ones of 8 GiB of input.
 
     What libraries leak ends with it, but the next process starts and loads the engine for seconds.
+    An import has no engine, and parts of any size.
     """
+    if spec.tokens is not None:
+        return _MOST_PARTS
     return min(_MOST_PARTS, max(_LEAST_PARTS, _PROCESS_BYTES // spec.config.output.part_bytes))
 
 
