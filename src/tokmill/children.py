@@ -10,21 +10,30 @@ A message is a pickle. A child ends with its parent.
 from __future__ import annotations
 
 import os
+import pickle
 import select
 import selectors
 import signal
 import subprocess
 import sys
 import threading
+import traceback
 from contextlib import ExitStack
 from multiprocessing.connection import Connection, Pipe
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
 
-from tokmill.errors import WorkerError
+from tokmill.errors import TokmillError, WorkerError
 from tokmill.interrupts import sigint_blocked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    Send = Callable[[object], None]
+    """Sends a message to the parent."""
+
+    Do = Callable[[Any, Send], Any]
+    """Does an item, and returns its outcome; may send what it has done so far."""
 
 _START = (
     "import sys; module, sys.path[:] = sys.argv[1], sys.argv[2:]; "
@@ -152,13 +161,21 @@ class Child:
         self._connection.close()
 
 
+class Done(NamedTuple):
+    """An item that a worker has done."""
+
+    item: Any
+    outcome: Any
+
+
 def work_on(
     n_workers: int,
     module: str,
     job: object,
     items: Iterable[Any],
     named: Callable[[Any], str],
-    answered: Callable[[Any], bool],
+    done: Callable[[Any, Any], None],
+    heard: Callable[[Any], None],
     *,
     variables: Mapping[str, str] | None = None,
     killed: Callable[[set[int]], None] = lambda _: None,
@@ -167,18 +184,19 @@ def work_on(
 
     Args:
         n_workers: at most one for each item.
-        module: its `main` runs in each: it gets the job, and answers items until it receives None.
+        module: its `main` runs in each, and calls `do_items`.
         job: what all items have in common.
         items: what is sent, in order; a worker gets its next within a millisecond.
         named: says what a worker is asked to do, for a message.
-        answered: gets every message of a worker; returns whether it ends the answer to an item.
-            What it raises ends the work, and all workers.
+        done: gets each item that is done, with its outcome.
+        heard: gets what workers send meanwhile. What it or `done` raises ends the work.
         variables: of the environment of workers, where it has none of their name.
         killed: is called with the ids of all processes, once they are killed, if the work is
             stopped by whatever it is.
 
     Raises:
         WorkerError: a worker died.
+        BaseException: what a worker has raised; items under way are stopped.
     """
     workers: list[Child] = []
     try:
@@ -188,7 +206,7 @@ def work_on(
                 workers.append(stack.enter_context(child))  # is killed at the end
             for worker in workers:
                 worker.send(job)
-            _share_out(workers, items, named, answered)
+            _share_out(workers, items, named, done, heard)
     except BaseException as error:
         killed({worker.process for worker in workers})
         if not isinstance(error, ChildEndedError):
@@ -204,7 +222,8 @@ def _share_out(
     children: Sequence[Child],
     items: Iterable[Any],
     named: Callable[[Any], str],
-    answered: Callable[[Any], bool],
+    done: Callable[[Any, Any], None],
+    heard: Callable[[Any], None],
 ) -> None:
     """Send each child one item after another, then None; arguments: see `work_on`.
 
@@ -225,11 +244,44 @@ def _share_out(
                 selector.register(child, selectors.EVENT_READ, child)
         while selector.get_map():
             for key, _ in selector.select():
-                child = key.data
-                if answered(child.receive()) and not send_next(child):
+                child, message = key.data, key.data.receive()
+                if isinstance(message, BaseException):
+                    raise message
+                if not isinstance(message, Done):
+                    heard(message)
+                    continue
+                done(*message)
+                if not send_next(child):
                     selector.unregister(child)
     for child in children:
         child.wait()
+
+
+def do_items(begin: Callable[[Any], AbstractContextManager[Do]]) -> None:
+    """Do, in a worker, the items that the parent sends until it sends None; see `work_on`.
+
+    `begin` gets the job, and yields what does one item.
+    """
+    parent = Parent()
+    with begin(parent.receive()) as do:
+        while (item := parent.receive()) is not None:
+            try:
+                parent.send(Done(item, do(item, parent.send)))
+            except BaseException as error:  # a panic of native code is no Exception
+                parent.send(portable(error))
+
+
+def portable(error: BaseException) -> BaseException:
+    """Return an error as another process can read it; one that is a bug keeps its traceback."""
+    if isinstance(error, TokmillError):
+        return error
+    trace = traceback.format_exc().rstrip()
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301  what we have just written
+    except Exception:  # whatever its own class raises; its text and traceback go on below
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    error.add_note(f"in a worker process:\n{trace}")
+    return error
 
 
 class _StopWatch:

@@ -86,7 +86,7 @@ def test_a_stopped_mix_ends_after_its_input_was_made_again(make, tmp_path, monke
     settings: dict[str, Any] = {"shuffle": 7, "workers": 1, "progress": False}
     whole = tokmill.mix([directory], output=tmp_path / "whole", **settings)
 
-    def stopped(worker: tasks.Worker, name: str, number: int) -> tasks.Done:
+    def stopped(worker: tasks.Worker, name: str, number: int) -> tasks.Outcome:
         if name == "part":
             raise KeyboardInterrupt
         return done(worker, name, number)

@@ -162,7 +162,7 @@ def test_a_bug_in_a_worker_keeps_its_type_and_its_traceback(plan):
     spec = dataclasses.replace(plan.spec, n_threads="two")
     with pytest.raises(TypeError) as caught:
         worker_processes.run_parts(spec, plan.parts, print, 2)
-    assert ", in main\n" in caught.value.__notes__[0]
+    assert ", in do_items\n" in caught.value.__notes__[0]
 
 
 def descendants(pid: int) -> list[psutil.Process]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,11 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tokmill.children import Parent, work_on
+from tokmill.children import do_items, work_on
 from tokmill.dataset.checked import CheckedFiles
 from tokmill.dataset.layout import SHARD_BYTES
 from tokmill.dataset.part_writer import PartWriter
-from tokmill.errors import TokmillError
 from tokmill.loader.order import shuffled
 from tokmill.mixing.batch import (
     bounds,
@@ -48,6 +48,7 @@ from tokmill.storage import storage_errors
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from tokmill.children import Do
     from tokmill.dataset.checksum import FileEntry
     from tokmill.dataset.place import Place
     from tokmill.mixing.checks import InputFile
@@ -126,14 +127,14 @@ class Job:
         return Selection(self.inputs, self.settings, reasons, self.taken)
 
 
-class Done(NamedTuple):
-    """A task that is done.
+class Outcome(NamedTuple):
+    """What a task has come to.
 
     `n_tokens`: that it read. `summed`: the files that its worker has found to be sound so far.
     """
 
     n_tokens: int
-    outcome: Any
+    value: Any
     summed: set[Path]
 
 
@@ -147,11 +148,11 @@ class Worker:
         self._pieces: dict[int, list[Piece]] = {}
         self._checked: dict[Path, CheckedFiles] = {}
 
-    def do(self, name: str, number: int) -> Done:
+    def do(self, name: str, number: int) -> Outcome:
         """Do a task unless it is done."""
         temporary, done = self._job.temporary, f"done-{name}-{number}.json"
         if temporary.has(done):
-            return Done(0, json.loads(temporary.read(done)), set())
+            return Outcome(0, json.loads(temporary.read(done)), set())
         tasks = {
             CHECK: self._check,
             "survey": self._look,
@@ -162,11 +163,11 @@ class Worker:
             "part": self._write,
         }
         with storage_errors(temporary.output):
-            n_tokens, outcome = tasks[name](number)
+            n_tokens, value = tasks[name](number)
         with temporary.new(done) as file:
-            file.write(json.dumps(outcome).encode())
+            file.write(json.dumps(value).encode())
         summed = [checked.summed for checked in self._checked.values()]
-        return Done(n_tokens, outcome, set().union(*summed))
+        return Outcome(n_tokens, value, set().union(*summed))
 
     def _check(self, number: int) -> tuple[int, Any]:
         """Check a file; what this worker has read of it in order is summed."""
@@ -284,7 +285,7 @@ class Worker:
 def do_tasks(
     job: Job, tasks: Sequence[Task], n_workers: int, report: Callable[[int], None]
 ) -> dict[Task, Any]:
-    """Do tasks, begun in their order; return the outcomes. `report` gets tokens read.
+    """Do tasks, begun in their order; return their values. `report` gets tokens read.
 
     A check of a file that a worker has summed while it read it is left out.
 
@@ -292,7 +293,7 @@ def do_tasks(
         WorkerError: a worker died.
         TokmillError: what a task raised; tasks that are done stay.
     """
-    outcomes: dict[Task, Any] = {}
+    values: dict[Task, Any] = {}
     summed: set[Path] = set()
 
     def left() -> Iterator[Task]:
@@ -301,34 +302,29 @@ def do_tasks(
             if name != CHECK or job.files[number].path not in summed:
                 yield task
 
-    def answered(answer: Any) -> bool:
-        if isinstance(answer, BaseException):
-            raise answer
-        task, done = answer
-        outcomes[task] = done.outcome
-        summed.update(done.summed)
-        report(done.n_tokens)
-        return True
+    def done(task: Task, outcome: Outcome) -> None:
+        values[task] = outcome.value
+        summed.update(outcome.summed)
+        report(outcome.n_tokens)
 
     # Who reads files in order has summed them: checks alone are worth no worker.
     n_workers = min(sum(name != CHECK for name, _ in tasks), n_workers)
     if n_workers <= 1:
         worker = Worker(job)
         for task in left():
-            answered((task, worker.do(*task)))
-        return outcomes
-    work_on(n_workers, _MODULE, job, left(), lambda task: f"{task[0]} {task[1]}", answered)
-    return outcomes
+            done(task, worker.do(*task))
+        return values
+    work_on(n_workers, _MODULE, job, left(), lambda task: f"{task[0]} {task[1]}", done, report)
+    return values
+
+
+@contextmanager
+def _begun(job: Job) -> Iterator[Do]:
+    """Yield what does a task in this process."""
+    worker = Worker(job)
+    yield lambda task, _: worker.do(*task)
 
 
 def main() -> None:
-    """Do, in a worker process, the tasks that the parent sends until it sends None."""
-    parent = Parent()
-    worker = Worker(parent.receive())
-    while (task := parent.receive()) is not None:
-        try:
-            parent.send((task, worker.do(*task)))
-        except TokmillError as error:
-            parent.send(error)
-        except BaseException as error:  # a bug
-            parent.send(RuntimeError(f"in a worker process: {type(error).__name__}: {error}"))
+    """Do, in a worker process, the tasks that the parent sends."""
+    do_items(_begun)

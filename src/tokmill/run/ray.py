@@ -26,6 +26,7 @@ import ray
 from ray import exceptions
 
 from tokmill import children
+from tokmill.children import portable
 from tokmill.dataset.layout import PARTS, part_name
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import StateError, StorageError, UsageError, WorkerError
@@ -35,7 +36,6 @@ from tokmill.recipes.table import Recipes
 from tokmill.run.begin import read_planned
 from tokmill.run.part import run_part
 from tokmill.run.prepare import most_threads
-from tokmill.run.workers import portable
 from tokmill.timing import StageSeconds
 from tokmill.words import plural, size
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
-import traceback
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tokmill.children import Parent, work_on
-from tokmill.dataset.counts import Increments
+from tokmill.children import do_items, work_on
 from tokmill.engines.engine import thread_variables
-from tokmill.errors import TokmillError
 from tokmill.place import open_place
 from tokmill.recipes.table import Recipes
 from tokmill.run.part import run_part
@@ -19,8 +15,10 @@ from tokmill.run.plan import check_plan
 from tokmill.run.stopped_rejects import keep_rejects_of_killed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
+    from tokmill.children import Do, Send
+    from tokmill.dataset.counts import Increments
     from tokmill.recipes.spec import Part, RunSpec
 
 _MODULE = __name__
@@ -30,24 +28,20 @@ _MODULE = __name__
 def run_parts(
     spec: RunSpec, parts: Sequence[Part], report: Callable[[Increments], None], n_workers: int
 ) -> None:
-    """Make parts on `n_workers` processes.
+    """Make parts on `n_workers` processes; `report` gets increments.
 
     Raises:
         WorkerError: a worker died.
         TokmillError: whatever a part raised; parts under way are stopped.
     """
-
-    def answered(answer: object) -> bool:
-        if isinstance(answer, BaseException):
-            raise answer
-        if isinstance(answer, Increments):
-            report(answer)
-        return answer is None
-
     work_on(
-        min(n_workers, len(parts)), _MODULE, spec, parts, _work, answered,
+        min(n_workers, len(parts)), _MODULE, spec, parts, _work, _is_recorded, report,
         variables=thread_variables(spec.n_threads), killed=partial(_keep_rejects, spec, parts),
     )  # fmt: skip
+
+
+def _is_recorded(part: Part, _: None) -> None:
+    """Do nothing: the record of a part that is done stands in the place."""
 
 
 def _keep_rejects(spec: RunSpec, parts: Sequence[Part], killed: Collection[int]) -> None:
@@ -61,31 +55,18 @@ def _work(part: Part) -> str:
     return f"part {part.index} ({part.slices[0].file.path})"
 
 
-def main() -> None:
-    """Work, in a worker process, through the parts that the parent sends until it sends None."""
-    parent = Parent()
-    spec: RunSpec = parent.receive()
+@contextmanager
+def _begun(spec: RunSpec) -> Iterator[Do]:
+    """Yield what makes a part in this process."""
     recipes = Recipes(spec)
     with closing(open_place(spec.config.output.dir)) as place:
-        while True:
-            part: Part | None = parent.receive()
-            if part is None:
-                return
-            try:
-                run_part(spec, part, place, recipes.of(part), parent.send)
-                parent.send(None)
-            except BaseException as error:  # a panic of native code is no Exception
-                parent.send(portable(error))
+
+        def make(part: Part, send: Send) -> None:
+            run_part(spec, part, place, recipes.of(part), send)
+
+        yield make
 
 
-def portable(error: BaseException) -> BaseException:
-    """Return an error as another process can read it; one that is a bug keeps its traceback."""
-    if isinstance(error, TokmillError):
-        return error
-    trace = traceback.format_exc().rstrip()
-    try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301  what we have just written
-    except Exception:  # whatever its own class raises; its text and traceback go on below
-        error = RuntimeError(f"{type(error).__name__}: {error}")
-    error.add_note(f"in a worker process:\n{trace}")
-    return error
+def main() -> None:
+    """Make, in a worker process, the parts that the parent sends."""
+    do_items(_begun)
