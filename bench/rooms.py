@@ -43,7 +43,7 @@ ROOMS = {
     "sources": 6_250,
     "chat, masks": 10_750,
     "engines, tokenizer": 6_600,
-    "dataset, place": 7_450,
+    "dataset, place": 7_600,
     "trainers, loader": 5_900,
     "page": 1_900,
     "inspect": 1_800,

@@ -96,7 +96,7 @@ def shard(directory: Path, split: str, part: int, lengths: list[int]) -> dict[st
     writer = ShardWriter(directory, split, stem, np.dtype("<u2"))
     writer.append(np.ones(sum(lengths), np.uint16), np.array(lengths))
     entry = writer.commit()
-    return {"name": stem, "split": split, "documents": len(lengths), "tokens": entry.n_tokens}
+    return {"name": stem, "split": split, "documents": len(lengths), "tokens": entry.tokens}
 
 
 @pytest.mark.parametrize("longest", [2, 10, 20])

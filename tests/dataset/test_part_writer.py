@@ -48,7 +48,7 @@ def write(directory: Path, shard_tokens: int, *batches: EncodedDocuments, split=
 
 
 def lengths_of_shards(record) -> list[int]:
-    return [shard.n_tokens for shard in record.shards]
+    return [shard.tokens for shard in record.shards]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_the_bytes_depend_on_documents_alone(
     n_records = len(set(records.tolist()))
     assert sum(lengths_of_shards(at_first)) == sum(lengths)
     for shard in at_first.shards:
-        assert shard.n_tokens <= limit or shard.n_documents == 1 or n_records < len(lengths)
+        assert shard.tokens <= limit or shard.documents == 1 or n_records < len(lengths)
 
 
 def test_splits_take_their_documents_with_all_sidecars(tmp_path):

@@ -56,7 +56,7 @@ def test_a_shard_is_its_tokens_end_to_end(tmp_path: Path, dtype, expected):
     assert lengths[:].tolist() == [3, 2]
     assert offsets[:].tolist() == [0, 3 * dtype.itemsize]
     assert item_bytes == dtype.itemsize
-    assert (entry.split, entry.n_documents, entry.n_tokens) == ("train", 2, 5)
+    assert (entry.split, entry.documents, entry.tokens) == ("train", 2, 5)
 
 
 def test_tokens_of_another_dtype_are_refused_and_never_wrapped(tmp_path: Path):

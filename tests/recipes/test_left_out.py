@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import tokmill
+from tokmill.dataset.counts import Counts
+from tokmill.dataset.manifest import SourceEntry
 from tokmill.errors import RecordError
 from tokmill.inspect.summary import detail_rows, summary_rows
 from tokmill.recipes.left_out import check_fields
@@ -90,11 +93,12 @@ def test_named_fields_may_leave_out_most_of_the_text(made):
 
 
 def test_one_weighed_source_in_a_hundred_may_lose_its_text():
-    rows = [{"path": str(i), "fields": {"text": 9, "body": 0}} for i in range(100)]
-    rows.append({"path": "not weighed"})
-    rows[5]["fields"]["body"] = 90
+    fields = [Counter(text=9, body=0) for _ in range(100)]
+    rows = [SourceEntry(str(i), Counts(fields=of_file)) for i, of_file in enumerate(fields)]
+    rows.append(SourceEntry("not weighed", Counts()))
+    fields[5]["body"] = 90
     check_fields(RenderSettings(), 0.01, rows, {"text"})
-    rows[6]["fields"]["body"] = 90
+    fields[6]["body"] = 90
     with pytest.raises(RecordError, match="2 files, as 5: most of the text is left out"):
         check_fields(RenderSettings(renderer="encyclopedia"), 0.01, rows, {"text"})
 

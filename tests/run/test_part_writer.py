@@ -71,7 +71,7 @@ def write(directory: Path, shard_tokens: int, *blocks):
 
 
 def shards(record) -> list[tuple[str, int, int]]:
-    return [(s.split, s.n_documents, s.n_tokens) for s in record.shards]
+    return [(s.split, s.documents, s.tokens) for s in record.shards]
 
 
 def test_a_shard_ends_before_the_document_that_would_not_fit(tmp_path):
@@ -105,7 +105,7 @@ def test_records_are_counted_once_and_their_other_outcomes_as_extra(tmp_path):
     )
     part = writer(tmp_path, 10)
     progress = part.add(0, "in.jsonl", made, lambda: ORIGIN)
-    counts = finish(part).counts[0]
+    counts = finish(part).slices[0].counts
     assert (counts.records, counts.documents, counts.extra) == (5, 4, 4)
     assert (counts.drops, counts.rejects) == ({"long": 3, "empty": 1}, {"broken": 1})
     outcomes = counts.documents + sum(counts.drops.values()) + sum(counts.rejects.values())
@@ -139,5 +139,5 @@ def test_where_shards_end_does_not_depend_on_where_blocks_end(documents, cuts):
         blocks = [block(lengths[a:b], is_val[a:b], first=a) for a, b in itertools.pairwise(bounds)]
         assert write(Path(name, "blocks"), 10, *blocks) == whole
     for shard in whole.shards:
-        assert shard.n_tokens <= 10 or shard.n_documents == 1
-    assert sum(shard.n_tokens for shard in whole.shards) == sum(lengths)
+        assert shard.tokens <= 10 or shard.documents == 1
+    assert sum(shard.tokens for shard in whole.shards) == sum(lengths)

@@ -7,6 +7,7 @@ import pytest
 
 from tokmill.chat.noticed import LOST_BLOCKS, LOST_CALLS, LOST_REASONING, WRITTEN_BY
 from tokmill.dataset.counts import TRAINED_TURNS, Counts, Increments
+from tokmill.dataset.manifest import SourceEntry
 from tokmill.errors import RecordError, UnreadInputError
 from tokmill.run.forecast import check_sample
 from tokmill.run.reject_limits import RejectLimit, check_chats, check_outcome, describe_unread
@@ -103,13 +104,13 @@ def source(path, documents=1, unread=(), drops=None, **rejects):
     counts = Counts(documents + n_lost, documents, rejects=Counter(rejects))
     counts.drops = Counter(drops)
     counts.unread = list(unread)
-    return {"path": path, **counts.as_json()}
+    return SourceEntry(path, counts)
 
 
 def check(*sources, rejects=(), **limits):
     totals = Counts()
     for row in sources:
-        totals.add(Counts.from_json(row))
+        totals.add(row.counts)
     check_outcome(LimitSettings(**limits), totals, sources, rejects)
 
 

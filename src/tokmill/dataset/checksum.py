@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import blake3
 
+from tokmill.dataset.typed_json import Count, ObjectReader, Text, WrongValue
 from tokmill.settings.schema import BLAKE3, CHECKSUMS, SHA256
 
 if TYPE_CHECKING:
@@ -49,14 +51,20 @@ class FileEntry:
         """Return the entry of a value from `as_json`.
 
         Raises:
-            KeyError: a key is missing.
-            ValueError: it has no checksum of a known algorithm, or more than one.
+            WrongValue: it is none: it may have no checksum of a known algorithm, or two.
         """
-        algorithms = [name for name in CHECKSUMS if name in data]
+        values = _read_entry(data)
+        algorithms = [name for name in CHECKSUMS if name in values]
         if len(algorithms) != 1:
             wanted = " or ".join(CHECKSUMS)
-            raise ValueError(f"{data['name']}: expected one sum, {wanted}, found {len(algorithms)}")
-        return cls(data["name"], data["bytes"], algorithms[0], data[algorithms[0]])
+            raise WrongValue(f"expected one sum, {wanted}, found {len(algorithms)}", values["name"])
+        return cls(values["name"], values["bytes"], algorithms[0], values[algorithms[0]])
+
+
+_SUM = Annotated[str, re.compile("[0-9a-f]{64}")]
+_read_entry = ObjectReader(
+    {"name": Text, "bytes": Count, **dict.fromkeys(CHECKSUMS, _SUM)}, frozenset(CHECKSUMS)
+)
 
 
 class Digest:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import numpy as np
 
+from tokmill.dataset.typed_json import Count, ObjectReader, Place, Text, WrongValue, to_json
 from tokmill.values import RecordPlace, UnreadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     import numpy.typing as npt
 
     from tokmill.timing import StageSeconds
@@ -27,7 +27,6 @@ OTHER_FIELDS = "other fields"
 
 _MOST_UNREAD_KEYS = 100
 _LONGEST_KEY = 60
-_LENGTH = ("records", "bytes")
 _NUMBERS = ("records", "documents", "tokens", "text_bytes", "input_bytes")
 
 CHECKED, CHECKED_BYTES, ROUTED = "checked", "checked_bytes", "routed"
@@ -108,6 +107,14 @@ def add_fields(into: Counter[str], counts: Mapping[str, int]) -> None:
         into[path if path in into or len(into) < MOST_PATHS else OTHER_FIELDS] += n
 
 
+@dataclass(frozen=True, slots=True)
+class SliceLength:
+    """The length of a slice of a file that was cut: its records, and its bytes (of a table 0)."""
+
+    records: Annotated[int, range(1 << 36)]
+    bytes: Count
+
+
 @dataclass(slots=True)
 class Counts:
     """Counts of the records of one slice. Records + extra = documents + drops + rejects.
@@ -140,9 +147,9 @@ class Counts:
     checks: Counter[str] = field(default_factory=Counter)
     unread_keys: Counter[str] = field(default_factory=Counter)
     fields: Counter[str] = field(default_factory=Counter)
-    length: tuple[int, int] | None = None
+    length: SliceLength | None = None
     lost_tokens: Counter[str] = field(default_factory=Counter)
-    noticed: dict[str, list[int]] | None = None
+    noticed: Mapping[str, Sequence[int]] | None = None
     renderers: Counter[str] = field(default_factory=Counter)
     named: Counter[str] = field(default_factory=Counter)
 
@@ -189,10 +196,10 @@ class Counts:
 
     def notice(self, name: str, records: Iterable[int]) -> None:
         """Keep the first records behind a counter; `records`: numbers that do not decrease."""
-        self.noticed = self.noticed or {}
-        kept = self.noticed.setdefault(name, [])
-        kept += [record for record in dict.fromkeys(records) if record not in kept]
-        del kept[NOTICED_RECORDS:]
+        noticed = dict(self.noticed or {})
+        kept = dict.fromkeys([*noticed.get(name, ()), *records])
+        noticed[name] = list(kept)[:NOTICED_RECORDS]
+        self.noticed = noticed
 
     def as_json(self) -> dict[str, Any]:
         """Return the counts as plain values, reasons sorted."""
@@ -201,7 +208,7 @@ class Counts:
             "extra": self.extra,
             "trained_tokens": self.trained_tokens,
             "unread": [_unread_as_json(unread) for unread in self.unread],
-            "length": self.length and dict(zip(_LENGTH, self.length, strict=True)),
+            "length": to_json(self.length),
             "noticed": self.noticed,
             **counters,
         }
@@ -213,17 +220,38 @@ class Counts:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Counts:
-        """Return the counts of a value from `as_json`."""
-        counts = cls(*(data[name] for name in _NUMBERS))
-        counts.extra, counts.trained_tokens = data.get("extra", 0), data.get("trained_tokens", 0)
+        """Return the counts of a value from `as_json`; raises `WrongValue` if it is none."""
+        values = _read_counts(data)
         for name in _COUNTERS:
-            values = data[name] if name in _ALWAYS_THERE else data.get(name)
-            setattr(counts, name, Counter(values) if values else _EMPTY)
-        counts.unread = [unread_from_json(entry) for entry in data.get("unread", ())]
-        if length := data.get("length"):
-            counts.length = length["records"], length["bytes"]
-        counts.noticed = data.get("noticed")
-        return counts
+            found = values.get(name)
+            values[name] = Counter(found) if found else _EMPTY
+        values["unread"] = [
+            _unread_from_json(entry, f"unread[{i}]")
+            for i, entry in enumerate(values.get("unread", ()))
+        ]
+        return cls(**values)
+
+
+_ByName = Mapping[str, Count]
+_read_counts = ObjectReader(
+    {
+        **dict.fromkeys((*_NUMBERS, "extra", "trained_tokens"), Count),
+        **dict.fromkeys(_COUNTERS, _ByName),
+        "unread": tuple[Mapping[str, Any], ...],
+        "length": SliceLength,
+        "noticed": Mapping[str, tuple[Annotated[int, range(1 << 36)], ...]],
+    },
+    frozenset({"extra", "trained_tokens", "unread", "length", "noticed", *_COUNTERS})
+    - {*_ALWAYS_THERE},
+)
+_read_unread = ObjectReader(
+    {
+        **dict.fromkeys(("line", "text_bytes", "stored_bytes"), Count),
+        **dict.fromkeys(("byte_offset", "stored_byte"), Place),
+        **dict.fromkeys(("reason", "message"), Text),
+    },
+    frozenset(),
+)
 
 
 def _unread_as_json(unread: UnreadInput) -> dict[str, Any]:
@@ -232,11 +260,14 @@ def _unread_as_json(unread: UnreadInput) -> dict[str, Any]:
     return {**data, **place}
 
 
-def unread_from_json(data: Mapping[str, Any]) -> UnreadInput:
-    """Return the break of an entry under `unread` in the JSON of counts."""
-    rest = dict(data)
-    place = RecordPlace(rest.pop("line"), rest.pop("byte_offset"))
-    return UnreadInput(place, **rest)
+def _unread_from_json(data: Mapping[str, Any], where: str) -> UnreadInput:
+    """Return the break of an entry under `unread` in the JSON of counts; `where`: its place."""
+    try:
+        values = _read_unread(data)
+    except WrongValue as error:
+        raise error.inside(where) from None
+    place = RecordPlace(values.pop("line"), values.pop("byte_offset"))
+    return UnreadInput(place, **values)
 
 
 @dataclass(frozen=True, slots=True)

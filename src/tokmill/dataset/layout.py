@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ FOLDERS = (PARTS, REJECTS)
 """The only directories inside a dataset."""
 
 SPLITS = ("train", "val")
+Split = Annotated[str, frozenset(SPLITS)]
+"""In values of JSON: one of them."""
+
 SIDECARS: dict[str, np.dtype[Any]] = {"mask": np.dtype("u1"), "weight": np.dtype("<f4")}
 """Files with a value for every token beside a `.bin`: ending and dtype."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from tokmill.dataset.layout import (
     shard_stem,
     stopped_rejects_name,
 )
-from tokmill.dataset.part_record import PartRecord
+from tokmill.dataset.part_record import PartRecord, SliceCounts
 from tokmill.dataset.writer import RejectsFile, ShardWriter
 from tokmill.errors import StateError, TokmillError
 from tokmill.timing import add_seconds
@@ -307,7 +308,7 @@ class PartWriter:
             self._fingerprint,
             self.shards,
             self._rejects_entry,
-            dict(sorted(self.counts.items())),
+            tuple(starmap(SliceCounts, sorted(self.counts.items()))),
             tuple(np.trim_zeros(self.length_histogram, "b").tolist()),
         )
         self._check()

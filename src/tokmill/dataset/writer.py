@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.checksum import Digest, FileEntry, digest_of
-from tokmill.dataset.layout import ORIGIN, REJECTS, SIDECARS
+from tokmill.dataset.layout import ORIGIN, REJECTS, SIDECARS, Split
 from tokmill.dataset.origins import OriginEncoder
 from tokmill.dataset.sidecars import MAX_LENGTH, METADATA, IndexWriter, MetadataEncoder
+from tokmill.dataset.typed_json import Positive
 from tokmill.errors import RecordError
 from tokmill.opening import open_regular
 from tokmill.settings.schema import BLAKE3
@@ -50,27 +51,12 @@ _LEAST_TOKENS = 32 << 10
 
 @dataclass(frozen=True, slots=True)
 class ShardEntry:
-    """A committed shard; its `.bin` is the first of its files."""
+    """A committed shard, in the record of its part; its `.bin` is the first of its files."""
 
-    split: str
-    n_documents: int
-    n_tokens: int
+    split: Split
+    documents: Positive
+    tokens: Positive
     files: tuple[FileEntry, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the shard as plain values, for the record of its part."""
-        return {
-            "split": self.split,
-            "documents": self.n_documents,
-            "tokens": self.n_tokens,
-            "files": [entry.as_json() for entry in self.files],
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ShardEntry:
-        """Return the shard of a value from `as_json`."""
-        files = tuple(map(FileEntry.from_json, data["files"]))
-        return cls(data["split"], data["documents"], data["tokens"], files)
 
     def as_row(self, first_slice: int = 0) -> dict[str, Any]:
         """Return the shard's row in the manifest; `first_slice`: the number of its part's first."""
@@ -79,8 +65,8 @@ class ShardEntry:
             **({"first_slice": first_slice} if has_origins else {}),
             "name": self.files[0].name.removesuffix(".bin"),
             "split": self.split,
-            "documents": self.n_documents,
-            "tokens": self.n_tokens,
+            "documents": self.documents,
+            "tokens": self.tokens,
         }
 
 

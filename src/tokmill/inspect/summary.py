@@ -439,7 +439,8 @@ def fields_line(manifest: Mapping[str, Any]) -> str:
         return ""
     share = used_share(counts, used)
     only = f"only {percent(share)} of the text is used: " if share < ENOUGH else ""
-    few = noted_sources(manifest["sources"], used) if len(manifest["sources"]) > 1 else ""
+    sources = [(row["path"], row.get("fields", {})) for row in manifest["sources"]]
+    few = noted_sources(sources, used) if len(sources) > 1 else ""
     return f"{only}{describe_fields(counts, used)}" + (f"; used of the text: {few}" if few else "")
 
 

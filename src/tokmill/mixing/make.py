@@ -52,6 +52,7 @@ from tokmill.dataset.made_by import maker_in
 from tokmill.dataset.manifest_shape import files_of_shards
 from tokmill.dataset.reader import intact_manifest_in, surrounding_dataset
 from tokmill.dataset.sidecars import METADATA
+from tokmill.dataset.typed_json import from_json
 from tokmill.dataset.writer import ShardEntry, write_hashed_chunks
 from tokmill.errors import RecordError, StateError, StorageError, UsageError, VerifyError
 from tokmill.extensions import find_path
@@ -515,7 +516,7 @@ def _write(
     )
     _do_checked(job, watcher, "run", chunks_of_runs, checks)
     parts = _do_checked(job, watcher, "part", chunks_of_parts, checks)
-    entries = [ShardEntry.from_json(shard) for part in parts for shard in part["shards"]]
+    entries = [from_json(ShardEntry, shard) for part in parts for shard in part["shards"]]
     for file in (file for entry in entries for file in entry.files):
         if job.place.differs(file):
             name = f"{job.place.where}/{file.name}"

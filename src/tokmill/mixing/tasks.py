@@ -20,6 +20,7 @@ from tokmill.children import do_items, work_on
 from tokmill.dataset.checked import CheckedFiles
 from tokmill.dataset.layout import SHARD_BYTES
 from tokmill.dataset.part_writer import PartWriter
+from tokmill.dataset.typed_json import to_json
 from tokmill.loader.order import shuffled
 from tokmill.mixing.batch import (
     bounds,
@@ -257,9 +258,9 @@ class Worker:
         except BaseException:
             writer.close()
             raise
-        n_tokens = sum(shard.n_tokens for shard in writer.shards)
+        n_tokens = sum(shard.tokens for shard in writer.shards)
         return n_tokens, {
-            "shards": [shard.as_json() for shard in writer.shards],
+            "shards": to_json(writer.shards),
             "length_histogram": writer.length_histogram.tolist(),
         }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokmill.errors import RecordError
 from tokmill.render.fields import describe_fields, used_paths, used_share
@@ -12,12 +12,11 @@ from tokmill.values import WHOLE_RECORD
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
+    from tokmill.dataset.manifest import SourceEntry
     from tokmill.recipes.spec import Part, ReadingSettings, RunSpec
     from tokmill.settings.schema import RenderSettings
-
-    Row = Mapping[str, Any]
 
 REFUSED = 0.5
 """If less of a source's text is used, that is an error, unless the user named the fields."""
@@ -41,11 +40,11 @@ def fields_read(reading: ReadingSettings) -> frozenset[str]:
 
 
 def check_read_fields(
-    spec: RunSpec, parts: Sequence[Part], rows: Sequence[Row]
+    spec: RunSpec, parts: Sequence[Part], sources: Sequence[SourceEntry]
 ) -> list[frozenset[str]]:
     """Check that no source loses most of its text; return the paths that each reading reads.
 
-    `rows`: the sources, as in the manifest.
+    `sources`: the input files of the run.
 
     Raises:
         RecordError: see `check_fields`.
@@ -56,34 +55,37 @@ def check_read_fields(
         if used and not reading.is_named:
             own_parts = [part for part in parts if part.reading == number]
             paths = {piece.file.path for part in own_parts for piece in part.slices}
-            check_fields(reading.render, fraction, [r for r in rows if r["path"] in paths], used)
+            check_fields(
+                reading.render, fraction, [one for one in sources if one.path in paths], used
+            )
         read.append(used)
     return read
 
 
 def check_fields(
-    render: RenderSettings, fraction: float, rows: Sequence[Row], used: Collection[str]
+    render: RenderSettings, fraction: float, sources: Sequence[SourceEntry], used: Collection[str]
 ) -> None:
     """Check that no source loses most of its text.
 
-    `fraction`: the share of the weighed sources that may. `rows`: the sources, as in the manifest.
-    `used`: paths of the fields that are read.
+    `fraction`: the share of the weighed sources that may. `used`: paths of the fields that are
+    read.
 
     Raises:
         RecordError: more sources lose most of their text.
     """
-    weighed = [row for row in rows if row.get("fields")]
-    lost = [row for row in weighed if used_share(row["fields"], used) < REFUSED]
+    weighed = [source for source in sources if source.counts.fields]
+    lost = [one for one in weighed if used_share(one.counts.fields, used) < REFUSED]
     if not lost or len(lost) <= fraction * len(weighed):
         return
-    row = lost[0]
-    where = row["path"] if len(lost) == 1 else f"{plural(len(lost), 'file')}, as {row['path']}"
+    first = lost[0]
+    fields = describe_fields(first.counts.fields, used)
+    where = first.path if len(lost) == 1 else f"{plural(len(lost), 'file')}, as {first.path}"
     named = render.renderer
     if render.renderer == "text":
         keys = ",".join(f"text={key}" for key in render.keys_of("text"))
         named = f"text --fields={shlex.quote(keys)}"
     raise RecordError(
-        f"{where}: most of the text is left out: used are {describe_fields(row['fields'], used)}; "
+        f"{where}: most of the text is left out: used are {fields}; "
         "give files of one kind to a run, or name the fields of all with --template; to accept it "
         f"run again with --renderer={named}"
     )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tokmill.dataset.counts import SliceLength
     from tokmill.recipes.spec import RunSpec
     from tokmill.sources.slices import Slice
     from tokmill.sources.token_files import Batch, TokenFile
@@ -91,7 +92,7 @@ class TokenReader:
         """Return the place where the slice begins."""
         return RecordPlace(0, 0)
 
-    def length(self) -> tuple[int, int] | None:
+    def length(self) -> SliceLength | None:
         """Return None: a slice is a whole file."""
         return None
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     import pyarrow as pa
 
@@ -392,9 +392,12 @@ def _with_share(path: str, n_bytes: int, total: int) -> str:
     return f"{path} {percent(n_bytes / total)}" if n_bytes else path
 
 
-def noted_sources(rows: Sequence[Mapping[str, Any]], used: Collection[str]) -> str:
-    """Return the sources that use less than 90% of their text, with the share; '' if none."""
-    shares = [(row["path"], used_share(row["fields"], used)) for row in rows if row.get("fields")]
+def noted_sources(sources: Iterable[tuple[str, Mapping[str, int]]], used: Collection[str]) -> str:
+    """Return the sources that use less than 90% of their text, with the share; '' if none.
+
+    `sources`: the path of each, and its bytes by field.
+    """
+    shares = [(path, used_share(fields, used)) for path, fields in sources if fields]
     few = [f"{path} {percent(share)}" for path, share in shares if share < ENOUGH]
     return ", ".join(few[:_MOST_NAMED] + ["…"] * (len(few) > _MOST_NAMED))
 

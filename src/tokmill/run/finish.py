@@ -19,6 +19,7 @@ from tokmill.dataset.finish import Statement, plan_entry, write_manifest
 from tokmill.dataset.layout import MANIFEST, PARTS, REJECTS, part_name
 from tokmill.dataset.part_record import Sums
 from tokmill.dataset.plan_file import OwnedNames
+from tokmill.dataset.typed_json import to_json
 from tokmill.errors import RecordError, StateError, StorageError, UsageError
 from tokmill.interrupts import STDIN_STOPPED
 from tokmill.recipes.engines import reference_loader
@@ -46,6 +47,7 @@ from tokmill.words import plural
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tokmill.dataset.manifest import SourceEntry
     from tokmill.dataset.part_record import PartRecord
     from tokmill.dataset.place import Place
     from tokmill.recipes.spec import Part
@@ -285,14 +287,15 @@ def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:
     """
     place, plan = run.place, run.plan
     spec, config = plan.spec, plan.spec.config
-    sources = list(sums.sources.values())
+    sources: Sequence[SourceEntry] = sums.sources
     used: Sequence[frozenset[str]] = [frozenset()]
     if spec.tokens is None:
         _check_records(run, sums)
         used = check_read_fields(spec, plan.parts, sources)
     elif not sums.totals.documents:
-        raise RecordError(f"{sources[0]['path']}: no document to import")
-    readings = _readings(plan, used, sources)
+        raise RecordError(f"{sources[0].path}: no document to import")
+    sources = _with_readings(plan, sources)
+    readings = _readings(plan, used)
     reference = reference_loader(spec, spec.tokenizer)()
     probe = reference.encode(pa.array([PROBE_TEXT], pa.large_string()))
     mask = {}
@@ -322,9 +325,9 @@ def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:
         config=plain(replace(config, output=output)),
         tokenizer=tokenizer_entry(spec.tokenizer, probe.ids.tolist()),
         engine=spec.engine.as_json(),
-        totals={**sums.totals.as_json(), **({"unread": unread} if unread else {})},
+        totals={**sums.totals.as_json(), **({"unread": to_json(unread)} if unread else {})},
         length_histogram=sums.length_histogram(),
-        sources=sources,
+        sources=[source.as_json() for source in sources],
         shards=sums.shards,
         files=[
             plan_entry(place, config.output.checksum).as_json(),
@@ -344,23 +347,25 @@ def _check_records(run: Begun, sums: Sums) -> None:
     place.fetch(rejects)
     paths = list(map(place.local.joinpath, rejects))
     limits = run.plan.spec.config.limits
-    check_outcome(limits, sums.totals, list(sums.sources.values()), paths)
+    check_outcome(limits, sums.totals, sums.sources, paths)
 
 
-def _readings(
-    plan: Plan, used: Sequence[frozenset[str]], sources: Sequence[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """Return how each group of files was read, and put its number into the rows of its files.
-
-    Nothing if all files are read by the settings of the run.
-    """
+def _with_readings(plan: Plan, sources: Sequence[SourceEntry]) -> Sequence[SourceEntry]:
+    """Return the input files with their readings, if not all are read in one way."""
     readings = plan.spec.own_readings
-    if readings:
-        of_path = {piece.file.path: part.reading for part in plan.parts for piece in part.slices}
-        for row in sources:
-            row["reading"] = of_path[row["path"]]
-            if name := readings[row["reading"]].source:
-                row["name"] = name
+    if not readings:
+        return sources
+    of_path = {piece.file.path: part.reading for part in plan.parts for piece in part.slices}
+    numbers = [of_path[source.path] for source in sources]
+    return [
+        replace(source, reading=number, name=readings[number].source)
+        for source, number in zip(sources, numbers, strict=True)
+    ]
+
+
+def _readings(plan: Plan, used: Sequence[frozenset[str]]) -> list[dict[str, Any]]:
+    """Return how each group of files was read; nothing if all are read in one way."""
+    readings = plan.spec.own_readings
     return [
         {**reading.as_json(), **({"fields_read": sorted(paths)} if paths else {})}
         for reading, paths in zip(readings, used, strict=False)

@@ -389,6 +389,6 @@ def _left_out(prepared: Prepared, sampled: InputSample) -> str:
     noted = []
     for group in prepared.readings:
         paths = {file.path for file in group.files}
-        rows = [row for row in sampled.sources if row["path"] in paths]
-        noted.append(noted_sources(rows, fields_read(group.reading)))
+        own = [(one.path, one.counts.fields) for one in sampled.sources if one.path in paths]
+        noted.append(noted_sources(own, fields_read(group.reading)))
     return ", ".join(filter(None, noted))

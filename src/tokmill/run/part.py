@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tokmill.dataset.counts import SliceLength
     from tokmill.dataset.part_record import PartRecord
     from tokmill.dataset.place import Place
     from tokmill.recipes.encoded import EncodedBlock
@@ -324,7 +325,7 @@ class BlockWriter(PartWriter):
         return replace(progress, first_reject=first_reject)
 
     def end_slice(
-        self, slice_index: int, input_bytes: int, length: tuple[int, int] | None = None
+        self, slice_index: int, input_bytes: int, length: SliceLength | None = None
     ) -> None:
         """Count a slice of `input_bytes` that was read to its end; `length`: see `Counts`."""
         counts = self.counts_of(slice_index)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tokmill.dataset.counts import LONG_PROMPT, TOO_LONG, TRAINED_TURNS, UNTRAINED, unread_from_json
+from tokmill.dataset.counts import LONG_PROMPT, TOO_LONG, TRAINED_TURNS, UNTRAINED
+from tokmill.dataset.manifest import UnreadTotals
 from tokmill.dataset.writer import describe_entry, read_rejects
 from tokmill.errors import RecordError, UnreadInputError
 from tokmill.timing import add_seconds
@@ -25,11 +26,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokmill.dataset.counts import Counts, Increments
+    from tokmill.dataset.manifest import SourceEntry
     from tokmill.settings.schema import LimitSettings
     from tokmill.timing import StageSeconds
     from tokmill.values import UnreadInput
-
-    Rows = Sequence[Mapping[str, Any]]
 
 FRACTION_CHECKED_FROM = 1000
 """Records of a run before its share of rejects can stop it."""
@@ -193,11 +193,11 @@ def _advice_on_lost(counters: Mapping[str, int]) -> str:
 
 
 def check_outcome(
-    limits: LimitSettings, totals: Counts, sources: Rows, rejects: Sequence[Path]
+    limits: LimitSettings, totals: Counts, sources: Sequence[SourceEntry], rejects: Sequence[Path]
 ) -> None:
     """Check that a run made documents without too many rejects, and used every input file.
 
-    `sources`: the counts of every input file, as rows of the manifest. `rejects`: the files of
+    `sources`: the counts of every input file. `rejects`: the files of
     rejects, in order.
 
     Raises:
@@ -209,7 +209,7 @@ def check_outcome(
     # records are rejected, the input is of another kind, and its last one is no whole one either.
     if totals.rejects.total() > totals.documents:
         _check_share(limits, totals.rejects, totals.records, _first(rejects))
-    unread = [row for row in sources if "unread" in row]
+    unread = [source for source in sources if source.counts.unread]
     if unread and limits.on_unread == "error":
         raise _unread_error(unread, len(sources))
     _check_share(limits, totals.rejects, totals.records, _first(rejects))
@@ -219,8 +219,8 @@ def check_outcome(
     if not totals.documents:
         made = "the run made no document"
         if broken := sum_unread(sources):
-            n_broken, files = broken["files"], _files(len(sources))
-            made += f" ({n_broken:,} of {files} could not be read to the end)"
+            files = _files(len(sources))
+            made += f" ({broken.files:,} of {files} could not be read to the end)"
         if not totals.records:
             files = f"{_files(len(sources))} without a record ({_named(sources)})"
             raise RecordError(f"{made}: {files}")
@@ -239,7 +239,11 @@ def no_document(made: str, totals: Counts, record: str, first: str) -> str:
 
 
 def check_sources(
-    limits: LimitSettings, sources: Rows, first: Callable[[str], str], *, least_records: int = 1
+    limits: LimitSettings,
+    sources: Sequence[SourceEntry],
+    first: Callable[[str], str],
+    *,
+    least_records: int = 1,
 ) -> None:
     """Refuse files of which every record was rejected, or has no text or no trained token.
 
@@ -255,23 +259,23 @@ def check_sources(
     if len(sources) < 2 or fraction >= 1:
         return
     lost = [
-        row
-        for row in sources
-        if row["records"] >= least_records
-        if not row["documents"] and set(row["drops"]) <= {UNTRAINED, EMPTY}
+        source
+        for source in sources
+        if source.counts.records >= least_records
+        if not source.counts.documents and set(source.counts.drops) <= {UNTRAINED, EMPTY}
     ]
-    n_single = sum(row["records"] == 1 for row in sources)
+    n_single = sum(source.counts.records == 1 for source in sources)
     if n_single > max(_ONE_RECORD_FILES, len(sources) // 2):
-        n_lost_single = sum(row["records"] == 1 for row in lost)
+        n_lost_single = sum(source.counts.records == 1 for source in lost)
         if n_lost_single <= fraction * len(sources):
-            lost = [row for row in lost if row["records"] > 1]
+            lost = [source for source in lost if source.counts.records > 1]
     if lost:
-        counts = {**lost[0]["rejects"], **lost[0]["drops"]}
+        counts = {**lost[0].counts.rejects, **lost[0].counts.drops}
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in counts.items())
-        became = "rejected" if any(row["rejects"] for row in lost) else "dropped"
+        became = "rejected" if any(source.counts.rejects for source in lost) else "dropped"
         raise RecordError(
             f"every record of {len(lost):,} of {_files(len(sources))} was {became} "
-            f"({_named(lost)}): {reasons}{_the_first(first(lost[0]['path']))}; take such files out "
+            f"({_named(lost)}): {reasons}{_the_first(first(lost[0].path))}; take such files out "
             "of the input, or accept them with --max-reject-fraction=1"
         )
 
@@ -280,9 +284,9 @@ def _files(n: int) -> str:
     return plural(n, "input file")
 
 
-def _named(rows: Rows) -> str:
-    names = [row["path"] for row in rows[:_MOST_NAMED]]
-    return ", ".join([*names, "…"] if len(rows) > _MOST_NAMED else names)
+def _named(sources: Sequence[SourceEntry]) -> str:
+    names = [source.path for source in sources[:_MOST_NAMED]]
+    return ", ".join([*names, "…"] if len(sources) > _MOST_NAMED else names)
 
 
 def _first(rejects: Sequence[Path], source: str = "") -> str:
@@ -305,13 +309,14 @@ def describe_unread(path: str, unread: UnreadInput) -> str:
     return f"{path}: {where}: {unread.message}; not read: {_amount([unread])}"
 
 
-def sum_unread(sources: Rows) -> dict[str, int]:
-    """Return the number of files that break off, and the bytes not read; empty if none."""
-    entries = [entry for row in sources for entry in row.get("unread", ())]
-    if not entries:
-        return {}
-    sums = {name: sum(e[name] for e in entries) for name in ("text_bytes", "stored_bytes")}
-    return {"files": sum("unread" in row for row in sources), **sums}
+def sum_unread(sources: Sequence[SourceEntry]) -> UnreadTotals | None:
+    """Return the number of files that break off, and the bytes not read; None if all were read."""
+    broken = [source.counts.unread for source in sources if source.counts.unread]
+    if not broken:
+        return None
+    breaks = [unread for of_source in broken for unread in of_source]
+    text_bytes = sum(unread.text_bytes for unread in breaks)
+    return UnreadTotals(len(broken), text_bytes, sum(unread.stored_bytes for unread in breaks))
 
 
 def _amount(breaks: Sequence[UnreadInput]) -> str:
@@ -325,11 +330,11 @@ def _amount(breaks: Sequence[UnreadInput]) -> str:
     return " and ".join(parts) or "nothing"
 
 
-def _unread_error(unread: Rows, n_sources: int) -> UnreadInputError:
-    breaks = [(row["path"], unread_from_json(e)) for row in unread for e in row["unread"]]
+def _unread_error(unread: Sequence[SourceEntry], n_sources: int) -> UnreadInputError:
+    breaks = [(source.path, lost) for source in unread for lost in source.counts.unread]
     lines = tuple(describe_unread(path, lost) for path, lost in breaks)
     again = "run the same command with --on-unread=skip"
-    if any(row["path"] == "-" for row in unread):
+    if any(source.path == "-" for source in unread):
         again = "read it again with --on-unread=skip and --overwrite"
     advice = (
         f"to continue without the lost input, {again}; to get it, replace the broken files and run "

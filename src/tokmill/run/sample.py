@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import Counter
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import accumulate, groupby, starmap
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokmill.dataset.counts import Counts, add_fields
+from tokmill.dataset.counts import Counts
+from tokmill.dataset.manifest import SourceEntry
 from tokmill.interrupts import DelayedInterrupts
 from tokmill.recipes.left_out import is_weighed_slice
 from tokmill.recipes.table import Recipes
@@ -170,21 +170,18 @@ class InputSample:
         return self.first_rejects.get(path, "")
 
     @property
-    def counted_files(self) -> list[dict[str, Any]]:
-        """Return the sampled files with their counts, as rows of a manifest."""
+    def counted_files(self) -> list[SourceEntry]:
+        """Return the sampled files with their counts."""
         counts: dict[str, Counts] = {}
         for piece in self.pieces:
             counts.setdefault(piece.file.path, Counts()).add(piece.counts)
-        return [{"path": path, **found.as_json()} for path, found in counts.items()]
+        return list(starmap(SourceEntry, counts.items()))
 
     @property
-    def sources(self) -> list[dict[str, Any]]:
-        """Return the sampled files whose fields were weighed, as rows of a manifest."""
-        fields: dict[str, Counter[str]] = {}
-        for piece in self.pieces:
-            if piece.counts.fields:
-                add_fields(fields.setdefault(piece.file.path, Counter()), piece.counts.fields)
-        return [{"path": path, "fields": counts} for path, counts in sorted(fields.items())]
+    def sources(self) -> list[SourceEntry]:
+        """Return the sampled files whose fields were weighed, by path."""
+        weighed = [source for source in self.counted_files if source.counts.fields]
+        return sorted(weighed, key=lambda source: source.path)
 
     def total(self, name: str) -> Estimate:
         """Return the sum over the input of a number of `Counts`."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from tokmill.dataset.counts import SliceLength
 from tokmill.sources.blocks import BytesBlock, next_block_bytes, too_large
 from tokmill.sources.streams import BrokenInputError, ByteStream
 from tokmill.values import RAW_LIMIT_BYTES, RecordPlace, Reject, UnreadInput
@@ -289,9 +290,9 @@ class ByteReader:
         """Return the lines before this slice's first, and the bytes before the slice."""
         return lines_before(self._slice) if self._slice.start else RecordPlace(0, 0)
 
-    def length(self) -> tuple[int, int]:
+    def length(self) -> SliceLength:
         """Return the lines and decompressed bytes of the slice, once all blocks were yielded."""
-        return self._place.line, self._stream.decompressed
+        return SliceLength(self._place.line, self._stream.decompressed)
 
     def close(self) -> None:
         """Close the file."""

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tokmill.dataset.counts import SliceLength
 from tokmill.errors import StorageError
 from tokmill.sources.bad_text import by_row, change_leaves
 from tokmill.sources.blocks import (
@@ -211,9 +212,9 @@ class RowReader:
         """Return the rows before the slice; rows have no byte offset."""
         return RecordPlace(self.rows_before, -1)
 
-    def length(self) -> tuple[int, int]:
+    def length(self) -> SliceLength:
         """Return the rows of the slice, once all blocks were yielded, and 0."""
-        return self._first, 0
+        return SliceLength(self._first, 0)
 
 
 def split_rows(batch: pa.RecordBatch, n_bytes: int) -> Iterator[pa.RecordBatch]:
