@@ -161,6 +161,8 @@ def find_path(kind: str, target: str) -> TableEntry:
         UsageError: the path is none, the module cannot be imported, or lacks the object.
     """
     module, _, name = target.rpartition(":")
+    if target.endswith(".py"):
+        module, name = target, "FUNCTION"
     if module.endswith(".py"):
         raise UsageError(
             f"{kind} {target}: expected a module, found a file: name it as {_dotted(module, name)}"

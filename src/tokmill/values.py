@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
     import numpy as np
@@ -92,8 +92,10 @@ class Records:
 
     `places`: (n_rows, 2) int64, the line and the byte offset of each, counted from the start of its
     slice. `raw` returns the first `RAW_LIMIT_BYTES` bytes of a row in the source, `keys` its
-    top-level keys in order: both are for single rows, and may be slow. A column that the source
-    lacks is all null. Strings are valid UTF-8: sources check it, engines rely on it.
+    top-level keys in order: both are for single rows, and may be slow. `whole` yields each row as a
+    dict with all fields, None where Python cannot read it; of a table only if its settings have
+    `where`, as other columns are not read. A column that the source lacks is all null. Strings are
+    valid UTF-8: sources check it, engines rely on it.
 
     `rejects`: other records, in order of place in each block. `ends`: of each block. `samples`:
     some rows in order, each with its complete record, to weigh the fields that are left out; their
@@ -108,6 +110,7 @@ class Records:
     places: npt.NDArray[np.int64]
     raw: Callable[[int], bytes]
     keys: Callable[[int], Sequence[str]]
+    whole: Callable[[], Iterable[dict[str, Any] | None]] = tuple
     rejects: Sequence[Reject] = ()
     ends: Sequence[BlockEnd] = ()
     samples: Sequence[tuple[int, Mapping[str, Any]]] = ()

@@ -17,7 +17,8 @@ from tokmill.dataset.plan_file import plan_fingerprint
 SAMPLES = Path(__file__).parents[2] / "data_samples"
 RUN = (SAMPLES / "records.jsonl", "-t", SAMPLES / "tokenizer", "--part-bytes", "64KiB")
 RENDERER = "def render(batch):\n    return batch.column('record')\n"
-TRACE = "import pathlib\npathlib.Path('imported').touch()\n" + RENDERER
+FILTER = "def keep(record):\n    return len(record['title']) > 3\n"
+TRACE = "import pathlib\npathlib.Path('imported').touch()\n" + RENDERER + FILTER
 PART = ("run-part", "out", "--index", "0", "--of", "1")
 
 
@@ -57,6 +58,10 @@ PLACES = {
         (("task", "config", "render", "renderer"), "evil:render"),
         (("task", "readings", 0, "settings", "render", "renderer"), "evil:render"),
         (("settings", "render", "renderer"), "evil:render"),
+    ],
+    "the filter of the run": [(("task", "config", "input", "where"), "evil:keep")],
+    "the filter of a reading": [
+        (("task", "readings", 0, "settings", "input", "where"), "evil:keep")
     ],
     "a module inside a package": [
         (("task", "readings", 0, "settings", "render", "renderer"), "evil.inner:render.deep")
@@ -106,18 +111,23 @@ def test_a_name_of_an_extension_in_a_plan_imports_no_file_of_the_current_directo
             assert not (folder / "imported").exists()
 
 
-def test_every_command_of_an_array_with_a_renderer_of_its_own_is_printed_in_full(folder, tokmill):
-    planned = tokmill("plan", *RUN, "-o", "out", "--write", "--renderer", "evil:render")
-    assert "tokmill run-part out --index I --of N --allow-code evil:render, for" in planned.out
-    assert "tokmill finish out --allow-code evil:render" in planned.out
-    assert json.loads(tokmill("status", "out", "--json").out)["code"] == ["evil:render"]
+@pytest.mark.parametrize(
+    ("option", "code"), [("--renderer", "evil:render"), ("--where", "evil:keep")]
+)
+def test_every_command_of_an_array_with_code_of_its_own_is_printed_in_full(
+    folder, tokmill, option, code
+):
+    planned = tokmill("plan", *RUN, "-o", "out", "--write", option, code)
+    assert f"tokmill run-part out --index I --of N --allow-code {code}, for" in planned.out
+    assert f"tokmill finish out --allow-code {code}" in planned.out
+    assert json.loads(tokmill("status", "out", "--json").out)["code"] == [code]
     refused = tokmill(*PART)
     allow = refused.error.rpartition("with ")[2]
-    assert allow == "--allow-code=evil:render"
+    assert allow == f"--allow-code={code}"
     assert tokmill(*PART, allow).code == 0
     status = tokmill("status", "out").out
     finish = status.partition("not finished: tokmill ")[2].split()
-    assert finish == ["finish", "out", "--allow-code", "evil:render"]
+    assert finish == ["finish", "out", "--allow-code", code]
     assert tokmill(*finish).code == 0
     assert tokmill("verify", "out").code == 0
 

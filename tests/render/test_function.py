@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from tokmill.errors import UsageError
-from tokmill.render.function import find_renderer, renderer_setting
+from tokmill.render.function import find_renderer
 from tokmill.render.renderer import make_renderer
+from tokmill.render.user_functions import function_setting
 from tokmill.settings.schema import RenderSettings
 from tokmill.values import WHOLE_RECORD, ControlToken
 
@@ -21,7 +22,7 @@ ROWS = [{"a": "x"}, {"a": ""}, {"a": None}, {"a": "y"}]
 
 def renderer_of(function):
     function.schema = SCHEMA
-    return make_renderer(RenderSettings(renderer=renderer_setting(function)))
+    return make_renderer(RenderSettings(renderer=function_setting(function)))
 
 
 def importable(batch):
@@ -44,7 +45,7 @@ def test_without_a_schema_a_function_gets_whole_records(records):
         seen.append((batch.schema.names, batch["record"].to_pylist()))
         return batch["record"].cast(pa.string())
 
-    renderer = make_renderer(RenderSettings(renderer=renderer_setting(keep)))
+    renderer = make_renderer(RenderSettings(renderer=function_setting(keep)))
     rows = [{WHOLE_RECORD: text} for text in ('{"a": 1}', '{"b": 2}')]
     found = renderer.render(records(rows, renderer.schema))
     assert found.text.to_pylist() == ['{"a": 1}', '{"b": 2}']
@@ -71,7 +72,7 @@ def not_utf8(batch):
 def test_a_wrong_return_value_is_one_line_that_names_the_function(records, function, expected):
     with pytest.raises(UsageError) as caught:
         renderer_of(function).render(records(ROWS, SCHEMA))
-    assert str(caught.value).startswith(f"renderer {renderer_setting(function)} r")
+    assert str(caught.value).startswith(f"renderer {function_setting(function)} r")
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -98,12 +99,12 @@ def test_a_dotted_path_to_something_else_is_one_line(tmp_path, monkeypatch, code
 
 
 def test_a_function_of_a_module_is_its_dotted_path():
-    assert renderer_setting(importable) == f"{__name__}:importable"
+    assert function_setting(importable) == f"{__name__}:importable"
     assert find_renderer("text").extension is None
 
 
 def test_a_local_function_is_known_by_its_code():
-    found = [find_renderer(renderer_setting(f)).extension for f in (lambda b: b, lambda b: [b])]
+    found = [find_renderer(function_setting(f)).extension for f in (lambda b: b, lambda b: [b])]
     assert found[0].sha256 != found[1].sha256
 
 
@@ -121,7 +122,7 @@ def _capturing(value):
     ],
 )
 def test_a_local_function_is_known_by_the_values_that_it_captures(made):
-    one, same, other = (renderer_setting(made(value)) for value in ("a", "a", "b"))
+    one, same, other = (function_setting(made(value)) for value in ("a", "a", "b"))
     assert one == same != other
 
 
@@ -129,7 +130,7 @@ def test_a_function_that_captures_itself_has_an_identity():
     def render(batch):
         return render(batch)
 
-    assert renderer_setting(render) == renderer_setting(render)
+    assert function_setting(render) == function_setting(render)
 
 
 # A function of one record
@@ -150,7 +151,7 @@ class Shouter:
 
 
 def render_each(records, function, rows=ROWS):
-    renderer = make_renderer(RenderSettings(renderer=renderer_setting(function)))
+    renderer = make_renderer(RenderSettings(renderer=function_setting(function)))
     return renderer.render(records([{WHOLE_RECORD: json.dumps(row)} for row in rows], WHOLE))
 
 
@@ -215,14 +216,14 @@ def test_another_function_or_value_says_what_was_expected(records, function, exp
     with pytest.raises(UsageError) as caught:
         render_each(records, function)
     assert expected in " ".join(str(caught.value).split())
-    assert str(caught.value).startswith(f"renderer {renderer_setting(function)}")
+    assert str(caught.value).startswith(f"renderer {function_setting(function)}")
 
 
 # Identity
 
 SET_IN_A_LAMBDA = """
-from tokmill.render.function import renderer_setting
-print(renderer_setting(lambda batch: batch in {"a", "b", "c", "d", "e"}))
+from tokmill.render.user_functions import function_setting
+print(function_setting(lambda batch: batch in {"a", "b", "c", "d", "e"}))
 """
 
 

@@ -31,6 +31,8 @@ _OF_BOTH = ("fields", "template", "packing")
 """Settings that each recipe has, in its own section."""
 _FILES_LOOKED_AT, _RECORDS, _BYTES = 3, 100, 1 << 20
 """What is read to find out the recipe of a plan."""
+FUNCTIONS = ("renderer", "where")
+"""Settings that may be functions, of a source too."""
 _SECTIONS = {"pretrain": PRETRAIN_SECTIONS, "sft": SFT_SECTIONS}
 
 
@@ -144,13 +146,30 @@ def _with_inputs(keywords: Mapping[str, Any], inputs: Inputs) -> dict[str, Any]:
         raise UsageError("paths: the input is named twice: name it as inputs only")
     named = {"paths": paths, "source": sources}
     arguments = {**keywords, **{name: items for name, items in named.items() if items}}
+    arguments = _with_names(arguments)
+    if isinstance(arguments.get("source"), list | tuple):
+        arguments["source"] = [_source_with_names(source) for source in arguments["source"]]
     if arguments.get("output"):
         checked_path(arguments["output"], "output")
-    if callable(arguments.get("renderer")):
-        from tokmill.render.function import renderer_setting
-
-        arguments["renderer"] = renderer_setting(arguments["renderer"])
     return arguments
+
+
+def _with_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with names in place of functions."""
+    changed = dict(settings)
+    for name in FUNCTIONS:
+        if callable(changed.get(name)):
+            from tokmill.render.user_functions import function_setting
+
+            changed[name] = function_setting(changed[name])
+    return changed
+
+
+def _source_with_names(source: Any) -> Any:
+    """Return a source, given as an object or a table, with names in place of functions."""
+    if isinstance(source, Source):
+        return Source(source.name, source.paths, **_with_names(source.settings))
+    return _with_names(source) if isinstance(source, Mapping) else source
 
 
 def _recipe_of_settings(arguments: Mapping[str, Any], file: Path | None) -> str | None:

@@ -535,6 +535,7 @@ STAGES = {
     "prepare": "tokenizer, plan and choice of engine, before the first block",
     "read": "blocks of records from files",
     "parse": "records to columns",
+    "where": "the function of where, for each record",
     "render": "columns to documents",
     "wait": "waiting for an engine that encodes one block at a time",
     "load engine": "loading the engine in each process",
@@ -555,7 +556,7 @@ def stage_times(run: Mapping[str, Any]) -> dict[str, float]:
     exceeds the elapsed time.
     """
     stage_s = run.get("stage_s", {})
-    names = [name for name in STAGES if name != "mask" or name in stage_s]
+    names = [name for name in STAGES if name not in ("mask", "where") or name in stage_s]
     names += [name for name in stage_s if name not in STAGES]
     return {name: round(stage_s.get(name, 0.0), 2) for name in names}
 

@@ -16,6 +16,7 @@ import xxhash
 from tokmill.errors import TokenizerError
 from tokmill.offsets import byte_offsets, starts_run
 from tokmill.recipes.memory_bounds import BLOCK_COPIES
+from tokmill.render.where import DROPPED_BY_WHERE
 from tokmill.sources.bad_text import REPLACED_CHARACTERS, REPLACED_RECORDS
 from tokmill.sources.json_formats import parse_blocks
 from tokmill.timing import StageTimer
@@ -27,9 +28,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tokmill.engines.loaded import EngineMemory
+    from tokmill.render.where import RecordFilter
     from tokmill.sources.formats import Block
     from tokmill.timing import StageSeconds
     from tokmill.values import Records, Reject, TokenBatch, UnreadInput, UnreadKeys
+
+    Encode = Callable[[Records, StageTimer], tuple["EncodedBlock", Mapping[int, Reject]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,19 +106,23 @@ class EncodedBlock:
 def process_blocks(
     blocks: Sequence[Block],
     memory: EngineMemory,
-    encode: Callable[[Records, StageTimer], tuple[EncodedBlock, Mapping[int, Reject]]],
+    encode: Encode,
+    keep: RecordFilter | None = None,
 ) -> list[EncodedBlock]:
     """Return the result of each block, at least one; blocks do not influence each other.
 
     `encode` returns the documents of records, and the rejects of other records by row; `places` are
-    not set, and `differences` have rows. The bytes of the blocks do not count as `memory` of the
-    engines.
+    not set, and `differences` have rows. `keep`: records that it leaves out are not encoded. The
+    bytes of the blocks do not count as `memory` of the engines.
     """
     with memory.holding(BLOCK_COPIES * sum(block.n_bytes for block in blocks)):
         timer = StageTimer()
         records = parse_blocks(blocks)
         timer.end("parse")
-        encoded, refused = encode(records, timer)
+        if keep is None:
+            encoded, refused = encode(records, timer)
+        else:
+            encoded, refused = _encode_kept(records, keep, encode, timer)
         encoded = replace(encoded, counters={**encoded.counters, **_replaced(records, encoded)})
         first = first_reject = 0
         results = []
@@ -141,6 +149,43 @@ def process_blocks(
         timer.end("narrow")
         results[0] = replace(results[0], stage_s=timer.seconds)
         return results
+
+
+def _encode_kept(
+    records: Records, keep: RecordFilter, encode: Encode, timer: StageTimer
+) -> tuple[EncodedBlock, Mapping[int, Reject]]:
+    """Return what `encode` makes of the records that a filter keeps, with rows of all records."""
+    kept = keep(records)
+    timer.end("where")
+    encoded, refused = encode(kept.records, timer)
+    rows, n_records = kept.rows, records.batch.num_rows
+    drops = {reason: rows[dropped] for reason, dropped in encoded.drops.items()}
+    if len(kept.dropped):
+        drops[DROPPED_BY_WHERE] = kept.dropped
+    lost = {}
+    for reason, losses in encoded.lost.items():
+        lost[reason] = np.stack([rows[losses[:, 0]], losses[:, 1]], axis=1)
+    named = {}
+    for label, is_there in encoded.named.items():
+        named[label] = np.zeros(n_records, bool)
+        named[label][rows] = is_there
+    unread_keys = encoded.unread_keys
+    if unread_keys is not None:
+        of_row = np.full(n_records, -1, np.int32)
+        of_row[rows] = unread_keys.of_row
+        unread_keys = unread_keys._replace(of_row=of_row)
+    encoded = replace(
+        encoded,
+        rows=rows[encoded.rows],
+        drops=drops,
+        lost=lost,
+        fields=[(int(rows[row]), counts) for row, counts in encoded.fields],
+        named=named,
+        unread_keys=unread_keys,
+        differences=[(int(rows[row]), told) for row, told in encoded.differences],
+    )
+    refused_by_row = {int(rows[row]): reject for row, reject in refused.items()}
+    return encoded, {**refused_by_row, **kept.refused}
 
 
 def _replaced(records: Records, encoded: EncodedBlock) -> Mapping[str, npt.NDArray[np.int64]]:

@@ -30,6 +30,7 @@ from tokmill.recipes.placed_tokens import EncodedTexts, PlacedTokens
 from tokmill.render.by_script import Sections
 from tokmill.render.fields import used_paths, weigh
 from tokmill.render.renderer import make_renderer
+from tokmill.render.where import make_filter
 from tokmill.tokenizer.control_tokens import contains_any, control_token_strings
 from tokmill.tokenizer.markers import MarkerCounter
 from tokmill.tokenizer.unknown_text import UnknownText
@@ -78,6 +79,7 @@ class PretrainRecipe:
     def read_by(self, spec: RunSpec) -> None:
         """Take the renderer and the fields of the settings of reading."""
         self._config = spec.config
+        self._where = make_filter(spec.config.input)
         self.renderer = make_renderer(spec.config.render)
         self.schema = self.renderer.schema
         self._files: FileRenderers | None = None
@@ -92,7 +94,7 @@ class PretrainRecipe:
 
     def process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
         """Return the documents of each block, at least one; blocks do not influence each other."""
-        return process_blocks(blocks, self._memory, partial(self._encode, blocks))
+        return process_blocks(blocks, self._memory, partial(self._encode, blocks), self._where)
 
     def _encode(
         self, blocks: Sequence[Block], records: Records, timer: StageTimer

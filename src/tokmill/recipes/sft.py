@@ -28,6 +28,7 @@ from tokmill.recipes.engines import make_engine, reference_loader
 from tokmill.recipes.memory_bounds import engine_bytes, n_writers
 from tokmill.recipes.named import chats_with_names, fields_with_values, rows_with
 from tokmill.recipes.sft_setup import make_chat_renderer, sft_settings
+from tokmill.render.where import make_filter
 from tokmill.tokenizer.byte_lengths import byte_lengths
 from tokmill.tokenizer.continuation import after_control, continuation_tokenizer
 from tokmill.tokenizer.control_tokens import added_tokens, contains_any, control_token_strings
@@ -74,6 +75,7 @@ class SftRecipe:
     def read_by(self, spec: RunSpec) -> None:
         """Take the settings with which records are read, and their renderer."""
         self._config, self._settings = spec.config, sft_settings(spec.config)
+        self._where = make_filter(spec.config.input)
         self._renderer = make_chat_renderer(
             spec.config, spec.tokenizer, spec.template, n_writers(spec)
         )
@@ -85,7 +87,7 @@ class SftRecipe:
 
     def process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
         """Return the samples of each block, at least one; blocks do not influence each other."""
-        return process_blocks(blocks, self._memory, self._encode)
+        return process_blocks(blocks, self._memory, self._encode, self._where)
 
     def _encode(
         self, records: Records, timer: StageTimer

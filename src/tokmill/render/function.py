@@ -24,17 +24,9 @@ in the tokenizer.
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import json
-import pickle
-import sys
-import traceback
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from functools import partial, reduce
+from collections.abc import Callable
 from textwrap import shorten
-from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,7 +34,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.errors import UsageError
-from tokmill.extensions import Extension, TableEntry, find, find_path, one_line
+from tokmill.extensions import TableEntry, find, one_line
+from tokmill.render.user_functions import find_function, is_local, parameter_of, raised_by
 from tokmill.tables import RENDERERS
 from tokmill.values import (
     DROPPED_BY_RENDERER,
@@ -62,13 +55,8 @@ RenderFunction = (
     | Callable[[dict[str, Any]], str | Pieces | None]
 )
 
-_MAIN = "__main__:"
-_local: dict[str, tuple[Callable[..., Any], str]] = {}
-"""Functions of this process that no other process can import, and their sha256, by target."""
-
 _WHOLE = pa.schema([(WHOLE_RECORD, pa.large_string())])
 _KINDS = (pa.string(), pa.large_string())
-_LINE_CHARACTERS = 120
 RAISED = "the renderer raised an error"
 
 
@@ -136,7 +124,7 @@ class FunctionRenderer:
             try:
                 returned.append(self._function(json.loads(record)))
             except (Exception, SystemExit) as error:  # whatever somebody else's function raises
-                raised[i] = f"{one_line(error)}{_source_line(error)}"
+                raised[i] = raised_by(error)
         return returned, raised
 
     @property
@@ -229,52 +217,11 @@ def _is_of_record(function: Callable[..., Any], name: str) -> bool:
     """
     if hasattr(function, "schema"):
         return False
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # of some functions in C
+    first = parameter_of(function, f"renderer {name}")
+    if first is None:
         return True
-    try:
-        signature.bind({})
-    except TypeError:
-        raise UsageError(
-            f"renderer {name}: expected a function of one record, found parameters {signature}"
-        ) from None
-    first = next(iter(signature.parameters.values()))
     kind = getattr(first.annotation, "__name__", str(first.annotation))
     return first.name != "batch" and kind.strip("'\"").rpartition(".")[2] != "RecordBatch"
-
-
-def _source_line(error: BaseException) -> str:
-    """Return the line of code that raised an error; '' if it is not known."""
-    frames = traceback.extract_tb(error.__traceback__)
-    line = frames[-1].line if len(frames) > 1 else ""
-    return f": {shorten(line, _LINE_CHARACTERS)}" if line else ""
-
-
-def renderer_setting(renderer: str | RenderFunction) -> str:
-    """Return the value of the setting `renderer` for a name, a dotted path or a function.
-
-    A function that other processes cannot import, as of `__main__`, a notebook cell or a lambda, is
-    kept in this process: it works with one worker.
-    """
-    if isinstance(renderer, str):
-        return renderer
-    module = getattr(renderer, "__module__", "__main__")
-    name = getattr(renderer, "__qualname__", type(renderer).__qualname__)
-    imported: object = None
-    with suppress(AttributeError, KeyError):
-        imported = reduce(getattr, name.split("."), sys.modules[module])
-    if imported is renderer and module != "__main__":
-        return f"{module}:{name}"
-    sha256 = _identity(renderer).hex()
-    target = f"{_MAIN}{name}@{sha256[:12]}"  # two lambdas have one name
-    _local[target] = renderer, sha256
-    return target
-
-
-def is_local(name: str) -> bool:
-    """Return whether a renderer is a function of this process alone."""
-    return name.startswith(_MAIN)
 
 
 def find_renderer(name: str) -> TableEntry:
@@ -283,55 +230,6 @@ def find_renderer(name: str) -> TableEntry:
     Raises:
         UsageError: it is not there, or cannot be imported.
     """
-    if not is_local(name):
-        return find_path("renderer", name) if ":" in name else find(RENDERERS, name)
-    if name not in _local:
-        raise UsageError(
-            f"renderer {name}: no other process can import a function of __main__, a notebook cell "
-            "or a lambda: put it into a module, or use one worker"
-        )
-    function, sha256 = _local[name]
-    return TableEntry(function, Extension("renderer", name, name, "", "", sha256))
-
-
-def _identity(value: Any, above: frozenset[int] = frozenset()) -> bytes:
-    """Return a hash that differs for functions of other code, defaults or captured values.
-
-    `above`: what holds the value, as a function that captures itself does.
-    """
-    if id(value) in above:
-        return b""
-    parts = _parts(value)
-    if parts is None:
-        return hashlib.sha256(_pickled(value)).digest()
-    hashes = [_identity(part, above | {id(value)}) for part in parts]
-    if isinstance(value, set | frozenset):  # its order differs between processes
-        hashes.sort()
-    return hashlib.sha256(b"".join(hashes)).digest()
-
-
-def _parts(value: Any) -> Iterable[Any] | None:
-    """Return what a function or a container holds, None for another value."""
-    match value:
-        case CodeType():
-            return value.co_code, value.co_names, *value.co_consts
-        case FunctionType():
-            cells = [cell.cell_contents for cell in value.__closure__ or ()]
-            return value.__code__, value.__defaults__, value.__kwdefaults__, cells
-        case MethodType():
-            return value.__func__, value.__self__
-        case partial():
-            return value.func, value.args, value.keywords
-        case dict():
-            return *value, *value.values()
-        case tuple() | list() | set() | frozenset():
-            return value
-    return None
-
-
-def _pickled(value: Any) -> bytes:
-    """Return a value as bytes; of one that cannot be pickled, the name of its type."""
-    try:
-        return pickle.dumps(value, protocol=5)
-    except Exception:  # whatever somebody else's object raises
-        return f"{type(value).__module__}.{type(value).__qualname__}".encode()
+    if is_local(name) or ":" in name:
+        return find_function("renderer", name)
+    return find(RENDERERS, name)

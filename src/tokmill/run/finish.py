@@ -25,7 +25,7 @@ from tokmill.interrupts import STDIN_STOPPED
 from tokmill.recipes.engines import reference_loader
 from tokmill.recipes.left_out import check_read_fields
 from tokmill.recipes.table import Recipes
-from tokmill.render.function import is_local
+from tokmill.render.user_functions import local_function
 from tokmill.run.begin import begun, used_seconds
 from tokmill.run.output import complete_manifest, records_of_parts, refuse_foreign, remove_notes
 from tokmill.run.part import run_part
@@ -88,10 +88,10 @@ def _check_for_ray(config: Config | ImportSettings) -> None:
         return
     if "-" in config.input.all_paths:
         raise UsageError("executor ray: other machines cannot read standard input: give files")
-    if is_local(config.render.renderer):
+    if function := local_function(config):
         raise UsageError(
-            f"executor ray: other processes cannot import renderer {config.render.renderer}: put "
-            "it into a module that is installed on every node"
+            f"executor ray: other processes cannot import {function}: put it into a module that is "
+            "installed on every node"
         )
 
 

@@ -258,7 +258,8 @@ def code_named_by(plan: Plan) -> tuple[str, ...]:
     """
     spec = plan.spec
     renders = [spec.config.render, *(reading.render for reading in spec.readings)]
-    names = {render.renderer_name for render in renders}
+    inputs = [spec.config.input, *(reading.input for reading in spec.readings)]
+    names = {render.renderer_name for render in renders} | {own.where for own in inputs}
     return tuple(sorted(filter(DOTTED_PATH.fullmatch, names)))
 
 

@@ -21,8 +21,10 @@ from tokmill.extensions import find
 from tokmill.machine.limits import usable_cores, usable_memory
 from tokmill.recipes.memory_bounds import BASE_BYTES, ENGINE_THREAD_BYTES
 from tokmill.recipes.spec import Part, RunSpec
-from tokmill.render.function import find_renderer, is_local
+from tokmill.render.function import FunctionRenderer, find_renderer
 from tokmill.render.renderer import make_renderer
+from tokmill.render.user_functions import find_function, functions_of, local_function
+from tokmill.render.where import RecordFilter
 from tokmill.run.plan import cut_into_parts, resolve
 from tokmill.run.readings import FoundReading, find_readings, first_document, inputs_of
 from tokmill.run.sample import sampled_texts
@@ -185,6 +187,8 @@ class Prepared:
         formats = sorted({file.format for file in self.discovery.files})
         outside = [find(FORMATS, name).extension for name in formats]
         outside.append(find(ENGINES, engine).extension)
+        filters = dict.fromkeys(group.reading.input.where for group in self.readings)
+        outside += [find_function("where", name).extension for name in filters if name]
         if self.config.sft is None:
             names = dict.fromkeys(group.reading.render.renderer_name for group in self.readings)
             outside += [find_renderer(name).extension for name in names]
@@ -250,7 +254,7 @@ def tokenizer_of_run(config: Config) -> Tokenizer:
     """Return the tokenizer of a run, whose settings name all that it needs.
 
     Raises:
-        TokmillError: input or tokenizer is not named, or wrong; or no worker could render.
+        TokmillError: input, tokenizer or a function of the user is not named, or wrong.
     """
     if not config.input.all_paths:
         raise UsageError(
@@ -258,11 +262,16 @@ def tokenizer_of_run(config: Config) -> Tokenizer:
         )
     if not config.tokenizer.path:
         raise UsageError("no tokenizer: give --tokenizer, a file, a directory or a Hub name")
-    if config.run.workers > 1 and is_local(config.render.renderer):
+    if config.run.workers > 1 and (function := local_function(config)):
         raise UsageError(
-            f"renderer {config.render.renderer}: workers cannot import a function of __main__, a "
-            "notebook cell or a lambda: put it into a module, or use one worker"
+            f"{function}: workers cannot import a function of __main__, a notebook cell or a "
+            "lambda: put it into a module, or use one worker"
         )
+    for kind, name in functions_of(config):
+        if kind == "where":
+            RecordFilter(name)
+        else:
+            FunctionRenderer(find_renderer(name).value, name)
     return load_tokenizer(config.tokenizer, for_chat=config.sft is not None)
 
 
@@ -388,7 +397,7 @@ def workers_and_threads(config: Config, parts: Sequence[Part]) -> tuple[int, int
     if run.workers or run.threads:
         workers = max(1, min(run.workers or 1, n_parts))
         return workers, run.threads or max(1, n_cores // workers)
-    if is_local(config.render.renderer):
+    if local_function(config):
         n_parts = 1  # a worker cannot import it
     n_bytes = sum(piece.n_bytes for part in parts for piece in part.slices)
     n_parts = min(n_parts, max(1, n_bytes // LEAST_WORKER_BYTES))

@@ -42,6 +42,7 @@ from tokmill.render.fields import (
     used_share,
 )
 from tokmill.render.renderer import make_renderer
+from tokmill.render.where import make_filter
 from tokmill.run.unmatched import unmatched_in_chats
 from tokmill.settings.names import of_source
 from tokmill.settings.schema import RenderSettings, UnclearNamesError
@@ -534,8 +535,11 @@ def first_document(group: FoundReading) -> str:
     if group.reading.sft is not None:
         return ""
     renderer = make_renderer(group.reading.render)
+    keep = make_filter(group.reading.input)
     for file in group.files[:_MOST_NAMED]:
         records = first_block(file, group.reading.input, renderer.schema)
+        if records is not None and keep is not None:
+            records = keep(records).records
         if records is not None and len(texts := renderer.render(records).text):
             return str(texts[0].as_py())
     return ""

@@ -25,6 +25,7 @@ from tokmill.dataset.manifest import SourceEntry
 from tokmill.interrupts import DelayedInterrupts
 from tokmill.recipes.left_out import is_weighed_slice
 from tokmill.recipes.table import Recipes
+from tokmill.render.where import make_filter
 from tokmill.run.part import count_block, encode_ahead
 from tokmill.run.reject_limits import describe_unread
 from tokmill.sources.formats import cut, format_named, open_slice
@@ -406,9 +407,11 @@ def sampled_texts(
     texts: list[str] = []
     corpus_bytes = 0.0
     for piece in read_sample(parts, renderers, limit_bytes).pieces:
-        renderer = renderers[piece.file][1]
+        settings, renderer = renderers[piece.file]
+        keep = make_filter(settings)
         for block in piece.blocks:
-            rendered = renderer.render(block.parse())
+            records = block.parse()
+            rendered = renderer.render(records if keep is None else keep(records).records)
             if isinstance(rendered, SampleBatch):
                 of_block = rendered.texts()
             else:

@@ -36,6 +36,9 @@ class _Input(TypedDict, total=False):
     keep: Names
     """Fields of the records to keep beside the tokens, such as url,meta.language: a column of
     strings for each in a .meta file beside every shard."""
+    where: str | Callable[[dict[str, Any]], bool]
+    """Keep the records for which a function is true, package.module:function; it gets each
+    record as a dict."""
     on_bad_text: str
     """Bytes that are not UTF-8, and halves of surrogate pairs, in a field that is read; reject:
     reject the record; replace: write U+FFFD for each, and count them."""
@@ -461,6 +464,9 @@ class SourceArguments(TypedDict, total=False):
     csv_escape: str
     """Character that escapes quotes, delimiters and line breaks in CSV files, such as \\, or
     none; auto: none, and a file that may have backslash escapes is an error."""
+    where: str | Callable[[dict[str, Any]], bool]
+    """Keep the records for which a function is true, package.module:function; it gets each
+    record as a dict."""
     on_bad_text: str
     """Bytes that are not UTF-8, and halves of surrogate pairs, in a field that is read; reject:
     reject the record; replace: write U+FFFD for each, and count them."""

@@ -96,6 +96,14 @@ class InputSettings:
         in_plan_if_set=True,
         metavar="FIELD,…",
     )
+    where: str = dataset_setting(
+        "",
+        "Keep the records for which a function is true, package.module:function; it gets each "
+        "record as a dict.",
+        in_plan_if_set=True,
+        of_source=True,
+        metavar="FUNCTION",
+    )
     on_bad_text: str = dataset_setting(
         "reject",
         "Bytes that are not UTF-8, and halves of surrogate pairs, in a field that is read; reject: "

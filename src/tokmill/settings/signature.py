@@ -53,6 +53,8 @@ def type_text(setting: Setting) -> str:
     metadata: Any = setting.metadata
     if setting.key == "render.renderer":
         return "str | Callable[[Any], Any]"
+    if setting.key == "input.where":
+        return "str | Callable[[dict[str, Any]], bool]"
     if setting.key == "input.sources":
         return "Sequence[Source | Mapping[str, Any]]"
     if setting.key in _BOOLEAN_TOO:

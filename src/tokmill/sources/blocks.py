@@ -40,7 +40,7 @@ from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import BinaryIO
 
     import numpy.typing as npt
@@ -227,6 +227,7 @@ def span_records(
         places[rows],
         raw=lambda row: first_bytes(rows[row]),
         keys=lambda row: list(record(row) or ()),
+        whole=lambda: as_read((record(row) for row in range(len(rows))), settings),
         rejects=rejects,
         ends=ends,
         samples=[(row, sample) for row in sampled if (sample := record(row)) is not None],
@@ -234,6 +235,14 @@ def span_records(
         if settings.keep
         else None,
     )
+
+
+def as_read(
+    records: Iterable[dict[str, Any] | None], settings: InputSettings
+) -> Iterator[dict[str, Any] | None]:
+    """Yield records as renderers get them: U+FFFD stands for what is no text, if that is set."""
+    for record in records:
+        yield Replacer().value(record) if settings.replaces_bad_text else record
 
 
 def metadata_of(
@@ -326,6 +335,7 @@ def join_records(parsed: Sequence[Records]) -> Records:
         np.concatenate([records.places for records in parsed]),
         raw,
         keys,
+        lambda: chain.from_iterable(records.whole() for records in parsed),
         rejects=list(chain.from_iterable(records.rejects for records in parsed)),
         ends=[
             BlockEnd(n_rows, n_rejects, records.unread)
@@ -365,12 +375,15 @@ def wants_record_json(schema: pa.Schema) -> bool:
     return bool(schema.names == [WHOLE_RECORD])
 
 
-def columns_to_read(schema: pa.Schema, names: Sequence[str], keep: Sequence[str] = ()) -> list[str]:
+def columns_to_read(
+    schema: pa.Schema, names: Sequence[str], keep: Sequence[str] = (), where: str = ""
+) -> list[str]:
     """Return the columns of a file, out of `names`, that must be read for a schema.
 
-    `keep`: paths of the fields that are kept, too.
+    `keep`: paths of the fields that are kept, too. `where`: of the settings; such a function sees
+    all columns.
     """
-    if wants_record_json(schema):
+    if where or wants_record_json(schema):
         return list(dict.fromkeys(names))
     kept = (name for path in keep for name in (path, path.partition(".")[0]))
     return [name for name in dict.fromkeys([*schema.names, *kept]) if name in names]

@@ -19,8 +19,10 @@ from tokmill.errors import StorageError
 from tokmill.sources.bad_text import by_row, change_leaves
 from tokmill.sources.blocks import (
     HEAD_ROWS,
+    as_read,
     columns_to_read,
     exact_record,
+    json_record,
     metadata_of,
     next_block_bytes,
     row_batch,
@@ -93,6 +95,7 @@ class RowBlock:
             np.stack((rows + (1 + self.first), np.full(len(rows), -1)), axis=1),
             raw=lambda row: row_as_json(batch, int(rows[row])),
             keys=lambda _: list(self.source.names),
+            whole=lambda: self._whole(batch, rows),
             rejects=rejects,
             ends=[BlockEnd(len(rows), len(rejects), None)],
             samples=self._samples(batch, rows),
@@ -108,6 +111,14 @@ class RowBlock:
         replaced = Counter[int]() if settings.replaces_bad_text else None
         texts = row_batch(batch.select(columns).take(rows), {}, replaced).column(0)
         return metadata_of((exact_record(text or "") for text in texts.to_pylist()), settings)
+
+    def _whole(
+        self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]
+    ) -> Iterator[dict[str, Any] | None]:
+        """Yield some rows as dicts, as a function that gets whole records has them."""
+        texts = row_batch(batch.take(rows), {}, None, {}).column(0)
+        records = (json_record(text or "") for text in texts.to_pylist())
+        yield from as_read(records, self.source.reading.settings)
 
     def _samples(self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> Samples:
         """Return the first rows of the slice with the columns that are left out, too.
@@ -291,7 +302,8 @@ def wanted_columns(path: str, names: Sequence[str], reading: Reading) -> list[st
     Raises:
         StorageError: it has several of a name that is read: Arrow would give none of them.
     """
-    wanted = columns_to_read(reading.schema, names, reading.settings.keep)
+    settings = reading.settings
+    wanted = columns_to_read(reading.schema, names, settings.keep, settings.where)
     repeated = next((name for name in wanted if names.count(name) > 1), None)
     if repeated is not None:
         raise StorageError(
