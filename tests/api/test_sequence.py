@@ -82,6 +82,12 @@ def test_tokens_say_what_is_trained(chats):
     assert "<b>" in "".join(token.text for token in tokens if token.is_trained)
 
 
+def test_a_part_of_a_character_is_written_as_bytes(chats):
+    texts = "".join(token.text for token in chats.tokens(2))
+    assert "<b>\\xc3\\xa9" in texts
+    assert texts.encode()
+
+
 def test_a_sample_is_the_same_for_a_seed(texts):
     drawn = texts.sample(5, seed=3)
     assert drawn == texts.sample(5, seed=3) == sorted(set(drawn))

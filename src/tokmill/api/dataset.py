@@ -249,6 +249,8 @@ class Dataset:
             TokmillError: see `text`.
             IndexError: there is no such document.
         """
+        from tokmill.tokenizer.decode import escaped
+
         ids = self[number].tolist()
         weights: list[float] = [1.0] * len(ids)
         if self.has_weights:
@@ -256,7 +258,7 @@ class Dataset:
         elif self.kind == "sft":
             weights = self.mask(number).astype(float).tolist()
         runs = self._decoder.runs(ids, weights, by_token=True)
-        texts = [text for run in runs for text in run.texts]
+        texts = [escaped(text) for run in runs for text in run.texts]
         return [Token(*row) for row in zip(ids, texts, weights, strict=True)]
 
     @cached_property
