@@ -42,7 +42,7 @@ sft-bin: $(BIN)/tokmill
 	$(BIN)/tokmill sft --config configs/sft.toml
 
 # What has passed is not checked again until a file of Python changes, comes or goes.
-CHECKED := $(shell find src bench tests data_samples -mindepth 1 -name '*.py' -o -name '*.pyi' -o \
+CHECKED := $(shell find src bench tests data_samples examples -mindepth 1 -name '*.py' -o -name '*.pyi' -o \
 	-type d -not -name __pycache__)
 
 check: $(VENV)/checked

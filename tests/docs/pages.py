@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     "README.md",
     "CONTRIBUTING.md",
+    "examples/README.md",
     *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))),
 ]
 _BLOCK = re.compile(
