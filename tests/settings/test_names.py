@@ -127,6 +127,12 @@ def test_a_variable_means_one_setting_of_all_sections():
         ("set input.paths in a --config file", "set input.paths in a config file"),
         ("tokmill memory --models lists them", "tokmill memory --models lists them"),
         ("a file my--output.jsonl", "a file my--output.jsonl"),
+        ("found 'a --workers=3', set --workers=1", "found 'a --workers=3', set workers=1"),
+        ('found "it\'s --overwrite"', 'found "it\'s --overwrite"'),
+        (
+            "the run's --workers and the plan's --threads",
+            "the run's workers and the plan's threads",
+        ),
     ],
 )
 def test_an_option_becomes_a_keyword_argument(message, expected):

@@ -3,7 +3,8 @@
 The faces are option, variable, keyword and TOML key.
 
 A message names other settings as options, with `=` before a value: `set --max-tokens=512`. That is
-what the command line shows; `in_python` writes it for callers in Python.
+their neutral notation: the source reads as the line that most people see, and `in_python` writes it
+for callers in Python. What a message quotes is left as it is.
 """
 
 from __future__ import annotations
@@ -251,7 +252,10 @@ def keyword_errors() -> Iterator[None]:
         raise
 
 
-_NAMED = re.compile(r"""(?<![\w-])--([a-z][a-z-]+)(?:=((?:'[^']*'|"[^"]*"|[^\s'"])+))?""")
+_OPTION = r"""(?<![\w-])--([a-z][a-z-]+)(?:=((?:'[^']*'|"[^"]*"|[^\s'"])+))?"""
+_QUOTED = r"""(?<![\w=])(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(?!\w)"""
+_NAMED = re.compile(f"{_OPTION}|{_QUOTED}")
+"""An option with its value, or what a message quotes: words of a user, which stay."""
 
 
 def in_python(message: str) -> str:
@@ -264,6 +268,8 @@ def in_python(message: str) -> str:
     settings = {setting.option: setting for setting in every_setting()}
 
     def written(named: re.Match[str]) -> str:
+        if named[1] is None:
+            return named[0]
         keyword, text = named[1].replace("-", "_"), named[2]
         if keyword == "overwrite":
             return "overwrite=True"
