@@ -39,7 +39,7 @@ ROOMS = {
     "cli, api": 5_600,
     "run": 5_500,
     "mixing": 3_350,
-    "recipes, render": 4_350,
+    "recipes, rendering": 4_350,
     "sources": 6_250,
     "chat, masks": 10_750,
     "engines, tokenizer": 6_600,

@@ -58,11 +58,11 @@ RENDERERS = Table(
     "renderer",
     "tokmill.renderers",
     {
-        "sections": "tokmill.render.by_script:Sections",
-        "encyclopedia": "tokmill.render.built_in:Encyclopedia",
-        "article": "tokmill.render.built_in:Article",
-        "text": "tokmill.render.built_in:text_renderer",
-        "template": "tokmill.render.built_in:template_renderer",
+        "sections": "tokmill.rendering.by_script:Sections",
+        "encyclopedia": "tokmill.rendering.built_in:Encyclopedia",
+        "article": "tokmill.rendering.built_in:Article",
+        "text": "tokmill.rendering.built_in:text_renderer",
+        "template": "tokmill.rendering.built_in:template_renderer",
     },
     takes_paths=True,
 )

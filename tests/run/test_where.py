@@ -212,7 +212,7 @@ def test_another_function_is_another_run(tmp_path, tokenizer_dir):
 
 
 def test_a_value_of_the_module_that_the_function_reads_is_part_of_it():
-    from tokmill.render.user_functions import function_setting
+    from tokmill.rendering.user_functions import function_setting
 
     code = "keep = lambda record: record['n'] > LIMIT and helper(record)\n"
     names = []

@@ -6,7 +6,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from tokmill.render.fields import FieldSample
+from tokmill.rendering.fields import FieldSample
 from tokmill.settings.schema import InputSettings
 from tokmill.sources.files import Slice, discover
 from tokmill.sources.first_records import first_of_file

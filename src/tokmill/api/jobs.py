@@ -159,7 +159,7 @@ def _with_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     changed = dict(settings)
     for name in FUNCTIONS:
         if callable(changed.get(name)):
-            from tokmill.render.user_functions import function_setting
+            from tokmill.rendering.user_functions import function_setting
 
             changed[name] = function_setting(changed[name])
     return changed
@@ -186,8 +186,8 @@ def _recipe_of_records(
     arguments: Mapping[str, Any], file: Path | None, note: Callable[[str], None]
 ) -> str:
     """Return the recipe that fits the first records of the input; `note` gets it, with why."""
-    from tokmill.render.detect import chats_in
-    from tokmill.render.fields import FieldSample
+    from tokmill.rendering.detect import chats_in
+    from tokmill.rendering.fields import FieldSample
     from tokmill.sources.files import discover
     from tokmill.sources.first_records import first_of_file
 

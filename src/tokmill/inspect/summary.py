@@ -9,7 +9,7 @@ from tokmill.dataset.counts import CHECKED, ROUTED, SKIPPED, USUAL
 from tokmill.dataset.rules import rule_in_words, rules_in
 from tokmill.engines.engine import REFERENCE
 from tokmill.inspect.kept_markers import markers_line, markers_row
-from tokmill.render.fields import ENOUGH, describe_fields, noted_sources, percent, used_share
+from tokmill.rendering.fields import ENOUGH, describe_fields, noted_sources, percent, used_share
 from tokmill.sources.bad_text import REPLACED_CHARACTERS, REPLACED_RECORDS, replaced_line
 from tokmill.tokenizer.unknown_text import LOST_BYTES, UNKNOWN_TOKENS, unknown_line
 from tokmill.words import count, counted, epochs, plural, printable, seconds, size

@@ -16,7 +16,7 @@ import xxhash
 from tokmill.errors import TokenizerError
 from tokmill.offsets import byte_offsets, starts_run
 from tokmill.recipes.memory_bounds import BLOCK_COPIES
-from tokmill.render.where import DROPPED_BY_WHERE
+from tokmill.rendering.where import DROPPED_BY_WHERE
 from tokmill.sources.bad_text import REPLACED_CHARACTERS, REPLACED_RECORDS
 from tokmill.sources.json_formats import parse_blocks
 from tokmill.timing import StageTimer
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tokmill.engines.loaded import EngineMemory
-    from tokmill.render.where import RecordFilter
+    from tokmill.rendering.where import RecordFilter
     from tokmill.sources.formats import Block
     from tokmill.timing import StageSeconds
     from tokmill.values import Records, Reject, TokenBatch, UnreadInput, UnreadKeys

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokmill.render.by_script import FORMULA, Head, RowTexts, Sections, is_behind_head
+from tokmill.rendering.by_script import FORMULA, Head, RowTexts, Sections, is_behind_head
 from tokmill.sources.blocks import BytesBlock, ParsedBlock
 from tokmill.sources.formats import open_slice
 from tokmill.sources.slices import Slice

@@ -6,8 +6,8 @@ import shlex
 from typing import TYPE_CHECKING
 
 from tokmill.errors import RecordError
-from tokmill.render.fields import describe_fields, used_paths, used_share
-from tokmill.render.renderer import make_renderer
+from tokmill.rendering.fields import describe_fields, used_paths, used_share
+from tokmill.rendering.renderer import make_renderer
 from tokmill.values import WHOLE_RECORD
 from tokmill.words import plural
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tokmill.render.built_in import parse_template, text_column
+from tokmill.rendering.built_in import parse_template, text_column
 from tokmill.values import WHOLE_RECORD
 
 if TYPE_CHECKING:

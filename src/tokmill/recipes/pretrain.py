@@ -27,10 +27,10 @@ from tokmill.recipes.file_renderers import FileRenderers
 from tokmill.recipes.memory_bounds import engine_bytes, refuse_long_texts
 from tokmill.recipes.named import Named, fields_with_values, rows_with
 from tokmill.recipes.placed_tokens import EncodedTexts, PlacedTokens
-from tokmill.render.by_script import Sections
-from tokmill.render.fields import used_paths, weigh
-from tokmill.render.renderer import make_renderer
-from tokmill.render.where import make_filter
+from tokmill.rendering.by_script import Sections
+from tokmill.rendering.fields import used_paths, weigh
+from tokmill.rendering.renderer import make_renderer
+from tokmill.rendering.where import make_filter
 from tokmill.tokenizer.control_tokens import contains_any, control_token_strings
 from tokmill.tokenizer.markers import MarkerCounter
 from tokmill.tokenizer.unknown_text import UnknownText

@@ -28,7 +28,7 @@ from tokmill.recipes.engines import make_engine, reference_loader
 from tokmill.recipes.memory_bounds import engine_bytes, n_writers
 from tokmill.recipes.named import chats_with_names, fields_with_values, rows_with
 from tokmill.recipes.sft_setup import make_chat_renderer, sft_settings
-from tokmill.render.where import make_filter
+from tokmill.rendering.where import make_filter
 from tokmill.tokenizer.byte_lengths import byte_lengths
 from tokmill.tokenizer.continuation import after_control, continuation_tokenizer
 from tokmill.tokenizer.control_tokens import added_tokens, contains_any, control_token_strings

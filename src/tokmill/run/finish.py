@@ -25,7 +25,7 @@ from tokmill.interrupts import STDIN_STOPPED
 from tokmill.recipes.engines import reference_loader
 from tokmill.recipes.left_out import check_read_fields
 from tokmill.recipes.table import Recipes
-from tokmill.render.user_functions import local_function
+from tokmill.rendering.user_functions import local_function
 from tokmill.run.begin import begun, used_seconds
 from tokmill.run.output import complete_manifest, records_of_parts, refuse_foreign, remove_notes
 from tokmill.run.part import run_part

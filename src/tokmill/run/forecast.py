@@ -21,7 +21,7 @@ from tokmill.errors import RecordError, TokmillError, UnreadInputError, UsageErr
 from tokmill.machine.limits import usable_memory
 from tokmill.recipes.left_out import check_read_fields, fields_read
 from tokmill.recipes.memory_bounds import BASE_BYTES, long_text_bytes, worker_bytes
-from tokmill.render.fields import noted_sources, percent
+from tokmill.rendering.fields import noted_sources, percent
 from tokmill.run.prepare import choose_run_engine, prepare
 from tokmill.run.reject_limits import (
     are_too_many,

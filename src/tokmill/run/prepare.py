@@ -21,10 +21,10 @@ from tokmill.extensions import find
 from tokmill.machine.limits import usable_cores, usable_memory
 from tokmill.recipes.memory_bounds import BASE_BYTES, ENGINE_THREAD_BYTES
 from tokmill.recipes.spec import Part, RunSpec
-from tokmill.render.function import FunctionRenderer, find_renderer
-from tokmill.render.renderer import make_renderer
-from tokmill.render.user_functions import find_function, functions_of, local_function
-from tokmill.render.where import RecordFilter
+from tokmill.rendering.function import FunctionRenderer, find_renderer
+from tokmill.rendering.renderer import make_renderer
+from tokmill.rendering.user_functions import find_function, functions_of, local_function
+from tokmill.rendering.where import RecordFilter
 from tokmill.run.plan import cut_into_parts, resolve
 from tokmill.run.readings import FoundReading, find_readings, first_document, inputs_of
 from tokmill.run.sample import sampled_texts
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tokmill.chat.render_pool import ChatRenderer, RenderPool
     from tokmill.engines.choice import EngineChoice
     from tokmill.extensions import Extension
-    from tokmill.render.renderer import Renderer
+    from tokmill.rendering.renderer import Renderer
     from tokmill.settings.schema import Config, InputSettings, RenderSettings
 
 

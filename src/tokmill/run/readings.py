@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.errors import StorageError, UsageError
 from tokmill.recipes.spec import ReadingSettings
-from tokmill.render.detect import (
+from tokmill.rendering.detect import (
     HEAD_LETTERS,
     detect,
     is_named,
@@ -30,7 +30,7 @@ from tokmill.render.detect import (
     share,
     template_option,
 )
-from tokmill.render.fields import (
+from tokmill.rendering.fields import (
     ENOUGH,
     NO_LETTERS,
     FieldSample,
@@ -41,8 +41,8 @@ from tokmill.render.fields import (
     used_paths,
     used_share,
 )
-from tokmill.render.renderer import make_renderer
-from tokmill.render.where import make_filter
+from tokmill.rendering.renderer import make_renderer
+from tokmill.rendering.where import make_filter
 from tokmill.run.unmatched import unmatched_in_chats
 from tokmill.settings.names import of_source
 from tokmill.settings.schema import RenderSettings, UnclearNamesError

@@ -25,7 +25,7 @@ from tokmill.dataset.manifest import SourceEntry
 from tokmill.interrupts import DelayedInterrupts
 from tokmill.recipes.left_out import is_weighed_slice
 from tokmill.recipes.table import Recipes
-from tokmill.render.where import make_filter
+from tokmill.rendering.where import make_filter
 from tokmill.run.part import count_block, encode_ahead
 from tokmill.run.reject_limits import describe_unread
 from tokmill.sources.formats import cut, format_named, open_slice
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from tokmill.chat.render_pool import ChatRenderer
     from tokmill.recipes.spec import Part, RunSpec
-    from tokmill.render.renderer import Renderer
+    from tokmill.rendering.renderer import Renderer
     from tokmill.settings.schema import InputSettings
     from tokmill.sources.formats import Block, SliceReader
     from tokmill.sources.slices import SourceFile

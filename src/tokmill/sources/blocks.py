@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.offsets import offsets_of
-from tokmill.render.fields import json_in
+from tokmill.rendering.fields import json_in
 from tokmill.sources.bad_text import (
     ADVICE,
     Replacer,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tokmill.render.fields import FieldSample
+from tokmill.rendering.fields import FieldSample
 from tokmill.sources.blocks import json_record, row_samples
 from tokmill.sources.formats import format_named, open_slice
 from tokmill.sources.row_reader import RowBlock

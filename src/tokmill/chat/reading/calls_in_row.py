@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from tokmill.render.fields import is_text
+from tokmill.rendering.fields import is_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

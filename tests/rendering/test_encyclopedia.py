@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.render.built_in import Article, Encyclopedia
+from tokmill.rendering.built_in import Article, Encyclopedia
 from tokmill.settings.schema import RenderSettings
 
 TEXTS = st.none() | st.sampled_from(["", ":", "。", "a"]) | st.text(max_size=5)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokmill.errors import UsageError
-from tokmill.render.fields import (
+from tokmill.rendering.fields import (
     ENOUGH,
     NO_LETTERS,
     FieldSample,
@@ -24,7 +24,7 @@ from tokmill.words import plural
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from tokmill.render.fields import FieldBytes, Letters
+    from tokmill.rendering.fields import FieldBytes, Letters
 
 _CHATS = ("messages", "conversations")
 _SPEAKERS = ("role", "from", "speaker", "user")

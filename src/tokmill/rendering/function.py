@@ -35,7 +35,7 @@ import pyarrow.compute as pc
 
 from tokmill.errors import UsageError
 from tokmill.extensions import TableEntry, find, one_line
-from tokmill.render.user_functions import find_function, is_local, parameter_of, raised_by
+from tokmill.rendering.user_functions import find_function, is_local, parameter_of, raised_by
 from tokmill.tables import RENDERERS
 from tokmill.values import (
     DROPPED_BY_RENDERER,

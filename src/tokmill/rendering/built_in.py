@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 
 from tokmill.errors import UsageError
 from tokmill.offsets import offsets_of
-from tokmill.render.renderer import documents, joined, literal
+from tokmill.rendering.renderer import documents, joined, literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.render.fields import (
+from tokmill.rendering.fields import (
     FieldBytes,
     counted,
     describe_fields,

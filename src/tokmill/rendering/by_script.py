@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tokmill.render.built_in import Article, Encyclopedia
-from tokmill.render.detect import HEAD_LETTERS, sections_renderer
-from tokmill.render.fields import NO_LETTERS, count_letters
-from tokmill.render.renderer import documents
+from tokmill.rendering.built_in import Article, Encyclopedia
+from tokmill.rendering.detect import HEAD_LETTERS, sections_renderer
+from tokmill.rendering.fields import NO_LETTERS, count_letters
+from tokmill.rendering.renderer import documents
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.errors import UsageError
-from tokmill.render.detect import advice
-from tokmill.render.function import FunctionRenderer, find_renderer
+from tokmill.rendering.detect import advice
+from tokmill.rendering.function import FunctionRenderer, find_renderer
 from tokmill.settings.schema import KEYS_OF_RECORDS
 from tokmill.values import EMPTY, WHOLE_RECORD, DocumentBatch
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tokmill.render.fields import FieldSample
+    from tokmill.rendering.fields import FieldSample
     from tokmill.settings.schema import RenderSettings
     from tokmill.values import Records, Reject
 

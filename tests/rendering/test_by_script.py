@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from tokmill.render.built_in import Article, Encyclopedia
-from tokmill.render.by_script import Head, RowTexts, Sections
-from tokmill.render.detect import HEAD_LETTERS, sections_renderer
-from tokmill.render.fields import Letters, count_letters
+from tokmill.rendering.built_in import Article, Encyclopedia
+from tokmill.rendering.by_script import Head, RowTexts, Sections
+from tokmill.rendering.detect import HEAD_LETTERS, sections_renderer
+from tokmill.rendering.fields import Letters, count_letters
 from tokmill.settings.schema import RenderSettings
 from tokmill.values import EMPTY
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.errors import UsageError
-from tokmill.render.user_functions import find_function, parameter_of, raised_by
+from tokmill.rendering.user_functions import find_function, parameter_of, raised_by
 
 if TYPE_CHECKING:
     import numpy.typing as npt

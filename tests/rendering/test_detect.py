@@ -6,8 +6,8 @@ import re
 import pytest
 
 from tokmill.errors import UsageError
-from tokmill.render.detect import detect, is_named, nested_keys, template_option
-from tokmill.render.fields import FieldSample
+from tokmill.rendering.detect import detect, is_named, nested_keys, template_option
+from tokmill.rendering.fields import FieldSample
 from tokmill.settings.schema import RenderSettings
 
 SECTIONS = [{"title": "habits", "content": "they hunt by night " * 9}]

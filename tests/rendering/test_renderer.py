@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.errors import UsageError
-from tokmill.render.built_in import Encyclopedia, Template, parse_template
-from tokmill.render.fields import FieldSample
-from tokmill.render.renderer import documents, make_renderer
+from tokmill.rendering.built_in import Encyclopedia, Template, parse_template
+from tokmill.rendering.fields import FieldSample
+from tokmill.rendering.renderer import documents, make_renderer
 from tokmill.settings.schema import RenderSettings
 from tokmill.values import RAW_LIMIT_BYTES, RecordPlace, Reject
 

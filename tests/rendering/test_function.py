@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from tokmill.errors import UsageError
-from tokmill.render.function import find_renderer
-from tokmill.render.renderer import make_renderer
-from tokmill.render.user_functions import function_setting
+from tokmill.rendering.function import find_renderer
+from tokmill.rendering.renderer import make_renderer
+from tokmill.rendering.user_functions import function_setting
 from tokmill.settings.schema import RenderSettings
 from tokmill.values import WHOLE_RECORD, ControlToken
 
@@ -222,7 +222,7 @@ def test_another_function_or_value_says_what_was_expected(records, function, exp
 # Identity
 
 SET_IN_A_LAMBDA = """
-from tokmill.render.user_functions import function_setting
+from tokmill.rendering.user_functions import function_setting
 print(function_setting(lambda batch: batch in {"a", "b", "c", "d", "e"}))
 """
 
