@@ -55,6 +55,7 @@ COMMANDS = {
         "tokmill.cli.trainers:import_dataset",
         "Read the tokens of another trainer into a dataset.",
     ),
+    "config": ("tokmill.cli.config", "Check a settings file, or print the schema of such files."),
     "doctor": ("tokmill.cli.checks:doctor", "Check this installation and machine."),
     "completion": ("tokmill.cli.completion", "Print the script for completion in a shell."),
 }

@@ -16,6 +16,7 @@ from tokmill.settings.declare import (
     runtime_setting,
     shard_tokens_setting,
 )
+from tokmill.settings.json_schema import table_schema
 from tokmill.settings.load import checked_values, read_toml
 from tokmill.settings.names import settings_of
 from tokmill.settings.toml_paths import from_folder
@@ -24,6 +25,13 @@ DROP, MARK = "drop", "mark"
 TRAINED = "trained"
 NO_SHUFFLE = -1
 _SECTION = "mix"
+_ALSO = {
+    "inputs": ("string", "object"),
+    "drop": ("string",),
+    "dedup": ("boolean",),
+    "shuffle": ("boolean",),
+}
+"""Types of JSON that stand for settings in a file, beside their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +173,20 @@ def mix_settings(
     if not settings.output:
         raise UsageError("expected a directory to write to, found none", f"{_SECTION}.output")
     return settings
+
+
+def table_of_mix() -> dict[str, Any]:
+    """Return the JSON schema of the table `[mix]`, of all values that `mix_settings` takes."""
+    settings = settings_of(_SECTION, MixSettings)
+    table = table_schema(MixSettings.__doc__ or "", settings.values())
+    for name, kinds in _ALSO.items():
+        setting = table["properties"][name]
+        text = {key: setting.pop(key) for key in ("description", "default")}
+        table["properties"][name] = {
+            **text,
+            "anyOf": [setting, *({"type": kind} for kind in kinds)],
+        }
+    return table
 
 
 def _as_texts(inputs: Any) -> list[str]:

@@ -148,7 +148,7 @@ def plain(config: Config) -> dict[str, dict[str, Any]]:
     sections = {name: getattr(config, name) for name in schema() if name not in unused}
     return {
         name: {
-            key: _as_json(value)
+            key: plain_value(value)
             for key, setting in schema()[name].items()
             if (value := getattr(section, key)) != setting.default
             or not setting.metadata.get("in_plan_if_set")
@@ -165,15 +165,16 @@ def not_default(
     kept = {name: values[name] for name in sections if name in values}
     for name, section in kept.items():
         if isinstance(section, dict):
-            defaults = {key: _as_json(own.default) for key, own in schema()[name].items()}
+            defaults = {key: plain_value(own.default) for key, own in schema()[name].items()}
             kept[name] = {k: v for k, v in section.items() if k not in defaults or v != defaults[k]}
     return kept
 
 
-def _as_json(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
+    """Return the value of a setting, ready for JSON."""
     if isinstance(value, Source):
-        return {key: _as_json(item) for key, item in value.values().items()}
-    return [_as_json(item) for item in value] if isinstance(value, tuple) else value
+        return {key: plain_value(item) for key, item in value.values().items()}
+    return [plain_value(item) for item in value] if isinstance(value, tuple) else value
 
 
 @cache
