@@ -9,8 +9,8 @@ and GiB. The metric is what torch counts as `allocated` or `reserved`, what nvid
 `used`, which some runs report beside it (`used_gib`), a part (`weights`, `KV cache`), or `ran` and
 `did not run`. *Below high* counts the runs that need no more than the upper bound.
 
-Fragmentation, and the copies of a cache that grows, are fitted to reserved and used memory. *Left
-out* is the error when the source of a run had no part in that fit.
+Fragmentation is fitted to reserved and used memory. *Left out* is the error when the source of a
+run had no part in that fit.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.tables import table
-from tokmill.bill import overhead, servers
+from tokmill.bill import overhead
 from tokmill.bill.formula import Bill, Line
 from tokmill.bill.gpus import DOES_NOT_FIT, find_gpu, gpu_verdict
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
-from tokmill.bill.overhead import CUDA_CONTEXT, FRAGMENTATION
-from tokmill.bill.servers import GROWTH, PADDED
+from tokmill.bill.overhead import FRAGMENTATION, OUTSIDE
+from tokmill.bill.servers import PADDED
 from tokmill.bill.serving import WEIGHTS, inference_bill
 from tokmill.bill.training_bill import training_bill
 from tokmill.settings.training import InferenceSettings, ModelSettings, TrainingSettings
@@ -49,7 +49,7 @@ ADAPTED = {"adapter_rank": 16, "adapter_targets": "q_proj,k_proj,v_proj,o_proj"}
 FOUR_BIT = {"adapter": "qlora", "weights": "nf4-double", "prepare_kbit": False}
 FSDP_QLORA = {
     "adapter_rank": 64, "adapter_targets": "q_proj,k_proj,v_proj,up_proj,down_proj,gate_proj",
-    "precision": "pure-16", "transformers": "4", "checkpointing": "full", "gpus": 2, "gpu": "3090",
+    "precision": "pure-16", "transformers": "5", "checkpointing": "full", "gpus": 2, "gpu": "3090",
     "sharding": "fsdp", "sequence": 2048,
 }  # fmt: skip
 LITGPT = {"precision": "pure-16", "sequence": 512, "accumulation": 2}
@@ -92,7 +92,9 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
          "checkpointing": "full", "loss": "kernel"},
     ),
     # AnswerDotAI/fsdp_qlora 23fafdf, benchmarks_03_2024.md: 2 x RTX 3090 or 4090, torch 2.2, FSDP1
-    # with reentrant checkpointing, peak reserved memory; and 70B on other GPUs, which ran.
+    # with reentrant checkpointing, peak reserved memory; and 70B on other GPUs, which ran. Its
+    # checkpoints are inside FSDP's units (train.py: apply_activation_checkpointing after FSDP), so
+    # that FSDP's hooks hold no leaf of theirs: as with transformers 5.
     "fsdp-qlora-lora": ("LoRA", {**FSDP_QLORA, "adapter": "lora"}),
     "fsdp-qlora-qlora": ("QLoRA", {**FSDP_QLORA, "adapter": "qlora", "prepare_kbit": False}),
 }  # fmt: skip
@@ -237,12 +239,37 @@ def score(run: Run) -> Score:
     if run.metric in PARTS:
         low, high = sum(each.low_bytes for each in lines), sum(each.high_bytes for each in lines)
     elif run.metric != "used":
-        context = [line for line in outside if line.name == CUDA_CONTEXT.name]
+        context = [line for line in outside if line.name in OUTSIDE]
         low -= sum(line.low_bytes for line in context)
         high -= sum(line.high_bytes for line in context)
     if run.metric == "allocated" and run.training:
-        expected = training_bill(_loaded(run.model), run.training).allocated_bytes
+        kept = _kept_by_old_bitsandbytes(run)
+        expected = training_bill(_loaded(run.model), run.training).allocated_bytes + kept
+        low, high = low + kept, high + kept
     return Score(run, expected, low, high)
+
+
+def _kept_by_old_bitsandbytes(run: Run) -> int:
+    """Return the bytes that bitsandbytes before 0.44 (its pull request 1270) kept for nothing.
+
+    Each quantized matrix kept its input, outside of autograd's saved tensors, as long as the graph
+    lived: litgpt's loop holds the loss, and so the graph of the step before, beside this step's.
+    """
+    training = run.training
+    if run.source != "litgpt" or training is None or training.adapter != "qlora":
+        return 0
+    model = _loaded(run.model)
+    widths = 0
+    for layer in range(model.layers):
+        inputs = set()
+        for tensor in model.tensors:
+            if tensor.kind == "linear" and layer in (tensor.layers or ()):
+                last = tensor.split == "rows"
+                module = tensor.module if last or not model.style.one_norm else ""
+                inputs.add((module, last, tensor.n_in))
+        widths += sum(width for _, _, width in inputs)
+    steps, half = 2, 2
+    return steps * half * widths * training.micro_batch * training.sequence
 
 
 def _is_counted(line: Line, metric: str) -> bool:
@@ -251,19 +278,7 @@ def _is_counted(line: Line, metric: str) -> bool:
         return line.name in (WEIGHTS.name, PADDED.name)
     if metric == "KV cache":
         return line.name.startswith("KV cache")
-    return metric == "used" or line.name != CUDA_CONTEXT.name
-
-
-def grown(known: Iterable[Run]) -> float:
-    """Return the copies of a growing cache that runs show, relative to it; 0 without runs."""
-    shown = []
-    for run in known:
-        bill = run.bill()
-        line = next((line for line in bill.lines if line.name == GROWTH.name), None)
-        if run.metric == "used" and line is not None:
-            rest = bill.n_bytes - line.n_bytes
-            shown.append((run.n_bytes - rest) / line.symbols["cache"])
-    return max(0.0, statistics.median(shown)) if shown else 0.0
+    return metric == "used" or line.name not in OUTSIDE
 
 
 def fitted(known: Iterable[Run]) -> tuple[dict[str, float], float]:
@@ -284,8 +299,8 @@ def fitted(known: Iterable[Run]) -> tuple[dict[str, float], float]:
             continue
         bill = run.bill()
         line = next(line for line in bill.lines if line.name == FRAGMENTATION.name)
-        context = next(line for line in bill.lines if line.name == CUDA_CONTEXT.name)
-        held = run.n_bytes + (context.n_bytes if run.metric == "reserved" else 0)
+        context = sum(line.n_bytes for line in bill.lines if line.name in OUTSIDE)
+        held = run.n_bytes + (context if run.metric == "reserved" else 0)
         shown = held - (bill.n_bytes - line.n_bytes)
         if line.symbols["split_logits"]:
             logits = line.symbols["split_logits"] / overhead.LOGITS_BYTES
@@ -302,17 +317,15 @@ def fitted(known: Iterable[Run]) -> tuple[dict[str, float], float]:
 
 @contextmanager
 def fit_of(known: Sequence[Run]) -> Iterator[None]:
-    """Bill with what some runs show of fragmentation and growth, while the context lasts."""
-    before = dict(overhead.SHARES), overhead.LOGITS_BYTES, servers.GROWN
-    shares, logits_bytes = fitted(known)
-    growth = grown(run for run in known if run.training is None)
-    overhead.SHARES.update(shares)
-    overhead.LOGITS_BYTES, servers.GROWN = logits_bytes, growth
+    """Bill with what some runs show of fragmentation, while the context lasts."""
+    shares, logits_bytes = dict(overhead.SHARES), overhead.LOGITS_BYTES
+    found, overhead.LOGITS_BYTES = fitted(known)
+    overhead.SHARES.update(found)
     try:
         yield
     finally:
-        overhead.SHARES.update(before[0])
-        overhead.LOGITS_BYTES, servers.GROWN = before[1:]
+        overhead.SHARES.update(shares)
+        overhead.LOGITS_BYTES = logits_bytes
 
 
 def scores() -> list[tuple[Score, Score]]:
@@ -364,7 +377,6 @@ def main() -> None:
     if options.fit:
         shares, logits_bytes = fitted(runs())
         print({kind: round(share, 3) for kind, share in shares.items()}, round(logits_bytes, 2))
-        print(round(grown(run for run in runs() if run.training is None), 2))
         return
     results = scores()
     if options.rows:

@@ -141,7 +141,7 @@ def test_the_complete_bill_of_a_model_and_a_dataset_is_what_the_dataset_gives(da
 
 
 def test_alternatives_are_compared_by_their_values():
-    found = bill.compare(TINY, axes={"gpus": [1, 4]}, sharding="zero-3", gpu="T4")
+    found = bill.compare("gpt2-xl", axes={"gpus": [1, 4]}, sharding="zero-3", gpu="T4")
     assert isinstance(found, bill.Comparison)
     assert [each.values for each in found.alternatives] == [(1,), (4,)]
     assert found.alternatives[1].n_bytes < found.alternatives[0].n_bytes

@@ -6,7 +6,7 @@ import pytest
 
 from tokmill.bill.gpus import find_gpu
 from tokmill.bill.models.load import load_model
-from tokmill.bill.overhead import FRAGMENTATION, SHARES
+from tokmill.bill.overhead import FRAGMENTATION, NCCL, SHARES
 from tokmill.bill.training_bill import training_bill
 from tokmill.settings.training import ModelSettings, TrainingSettings
 
@@ -22,8 +22,12 @@ def bill_of(name: str, **settings: object):
     return training_bill(load_model(ModelSettings(name=name)), TrainingSettings(**changed)).peak
 
 
+def amount(name: str, bill) -> int:
+    return sum(line.n_bytes for line in bill.lines if line.name == name)
+
+
 def fragmentation(bill) -> int:
-    return next(line for line in bill.lines if line.name == FRAGMENTATION.name).n_bytes
+    return amount(FRAGMENTATION.name, bill)
 
 
 @pytest.mark.parametrize("gpu", ["A100-40", "A6000", "A100-80"])
@@ -37,9 +41,8 @@ def test_fragmentation_takes_no_more_than_a_gpu_has_left(gpu: str) -> None:
 
 def test_six_percent_of_the_tensors_stay_when_memory_is_short() -> None:
     bill = bill_of("llama-2-70b", gpu="24GiB")
-    assert fragmentation(bill) == pytest.approx(
-        0.06 * (bill.n_bytes - fragmentation(bill)), rel=0.02
-    )
+    tensors = bill.n_bytes - fragmentation(bill) - amount(NCCL.name, bill)
+    assert fragmentation(bill) == pytest.approx(0.06 * tensors, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -55,3 +58,16 @@ def test_without_a_gpu_fragmentation_is_the_share_of_its_kind() -> None:
     bill = bill_of("llama-2-7b")
     line = next(line for line in bill.lines if line.name == FRAGMENTATION.name)
     assert line.symbols["share"] == SHARES["fsdp, adapters"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "mib"),
+    [
+        ({"gpus": 1, "sharding": "ddp"}, 0),
+        ({"gpus": 2}, 544),
+        ({"gpus": 4}, 688),
+        ({"gpus": 8, "tensor_parallel": 2, "adapter": "none", "checkpointing": "none"}, 2 * 688),
+    ],
+)
+def test_each_group_of_gpus_has_buffers_of_nccl(settings: dict[str, object], mib: int) -> None:
+    assert amount(NCCL.name, bill_of("llama-2-7b", **settings)) == mib << 20

@@ -76,9 +76,10 @@ def test_1_llama_3_8b_in_full_on_8_gpus_with_zero_3(installed: Installed) -> Non
     expected, low, _ = gib(rows["GPU memory"])
     assert "per GPU" in rows["GPU memory"]
     assert least < low
-    # On top: buckets of 500 million and 50 million elements, the largest layers gathered, 4%.
+    # On top: buckets of 500 million and 50 million elements, the largest layers gathered, 4%, CUDA
+    # and NCCL.
     gathered = 4 * 2 * 525_336_576
-    assert expected < 1.04 * (least + (2 * 5.5e8 + gathered) / GIB) + 0.5
+    assert expected < 1.04 * (least + (2 * 5.5e8 + gathered) / GIB) + 0.5 + 0.67
     each = (4 * parameters + PACKAGES) / GIB
     assert f"{each:.2f} GiB for each of 8 processes; peak: initialization" in rows["host RAM"]
     assert gib(rows["host RAM"])[0] == pytest.approx(ranks * each, abs=0.01)

@@ -119,10 +119,10 @@ def peak(program: str, *, frozen: bool, reentrant: bool) -> float:
     return found.inputs
 
 
-@pytest.fixture(scope="module")
-def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[None]:
     """Make this process a group of one."""
-    store = Path(tmp_path_factory.mktemp("group")) / "store"
+    store = tmp_path / "store"
     distributed.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
     yield
     distributed.destroy_process_group()
@@ -141,3 +141,45 @@ def test_fsdp1_holds_inputs_and_gradients_of_frozen_layers_under_reentrant_check
             # The peak moves from the last layer's backward, where all inputs exist, to the first's.
             held = LAYERS - 2 if frozen and reentrant else 0
             assert more == {"FSDP1": held, "FSDP2": 0}, (frozen, reentrant)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("program", ["FSDP1", "FSDP2"])
+def test_gradients_of_a_micro_batch_without_a_step_are_not_shared(program: str) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import (
+        FullyShardedDataParallel,
+        MixedPrecision,
+        MixedPrecisionPolicy,
+        fully_shard,
+    )
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    distributed.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
+    try:
+        half = {"param_dtype": torch.bfloat16, "reduce_dtype": torch.bfloat16}
+        layers = nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(2)))
+        elements = sum(parameter.numel() for parameter in layers.parameters())
+        if program == "FSDP1":
+            device = torch.device("cpu")
+            net = FullyShardedDataParallel(
+                layers, device_id=device, mixed_precision=MixedPrecision(**half)
+            )
+            with net.no_sync():
+                net(torch.randn(2, WIDTH)).sum().backward()
+            gradients = [parameter.grad for parameter in net.parameters()]
+        else:
+            mesh = init_device_mesh("cpu", (4,))
+            policy = MixedPrecisionPolicy(**half)
+            for layer in layers:
+                fully_shard(layer, mesh=mesh, mp_policy=policy)
+            fully_shard(layers, mesh=mesh, mp_policy=policy)
+            layers.set_requires_gradient_sync(False)
+            layers(torch.randn(2, WIDTH)).sum().backward()
+            groups = [layer._get_fsdp_state()._fsdp_param_group for layer in layers]
+            held = [parameter for group in groups for parameter in group.fsdp_params]
+            gradients = [parameter._unsharded_param.grad for parameter in held]
+        n_bytes = sum(grad.numel() * grad.element_size() for grad in gradients)
+        assert n_bytes == 2 * elements  # bill.states.states.UNSHARED
+    finally:
+        distributed.destroy_process_group()

@@ -170,11 +170,10 @@ def _evaluation(stage: Stage, standing: Lines) -> Moments:
 def moments_of_states(states: States) -> Moments:
     """Yield the moments of a model without a shape: its states and their buffers."""
     passing = (*_present(states.buckets), *_present(states.flat_buffer))
-    standing = (
-        states.weights, states.reference, *states.optimizer, states.gradients, *passing
-    )  # fmt: skip
-    yield "end of backward", (*standing, *_present(states.gathered))
-    yield "optimizer's step", (*standing, states.step_temporary)
+    standing = (states.weights, states.reference, *states.optimizer, *passing)
+    waiting = states.unshared or states.gradients
+    yield "end of backward", (*standing, waiting, *_present(states.gathered))
+    yield "optimizer's step", (*standing, states.gradients, states.step_temporary)
 
 
 def _present(line: Line | None) -> Lines:
@@ -411,7 +410,7 @@ def _gradients_line(stage: Stage, elements: int) -> Line:
     training, states = stage.training, stage.states
     lasting = sharding_of(training).program == "megatron" or training.sharding == "zero-3"
     if lasting or training.accumulation > 1 or not states.trainable:
-        return states.gradients
+        return states.unshared or states.gradients
     symbols = states.gradients.symbols
     made = round(symbols["P_trained"] * elements / states.trainable)
     return GRADIENTS.line({**symbols, "P_trained": made})
@@ -445,7 +444,7 @@ def _last_gradients(stage: Stage) -> tuple[Line, ...]:
     """Return the gradients when that of the embedding is made, which is last."""
     table, training = stage.table, stage.training
     if training.adapter != "none" or not stage.is_hf or not table:
-        return (stage.states.gradients,)
+        return (_gradients_line(stage, stage.states.trainable),)
     made = _gradients_line(stage, stage.states.trainable - table)
     if stage.tied_gradient:
         return made, TIED_SUM.line({**stage.symbols, "P_table": table})

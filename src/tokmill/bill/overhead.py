@@ -1,31 +1,32 @@
-"""GPU memory beside the tensors: workspaces of cuBLAS, fragmentation, the CUDA context."""
+"""GPU memory beside the tensors: workspaces of cuBLAS, fragmentation, CUDA, NCCL."""
 
 from __future__ import annotations
 
 from tokmill.bill.formula import Formula, Line
 from tokmill.bill.gpus import find_gpu
+from tokmill.bill.states.parallel import state_ranks
 from tokmill.settings.training import TrainingSettings
 
 MIB = 1 << 20
 SHARES = {
     "one GPU": 0.04,
     "one GPU, adapters": 0.07,
-    "fsdp": 0.43,
+    "fsdp": 0.41,
     "fsdp, adapters": 0.22,
 }
 """Fragmentation as a fraction of the tensors, by kind of training; `bench.gpu_measured` fits it."""
 SEGMENTS_SHARE = 0.04
 """The same where the allocator's segments grow (torchtitan: 2 to 10%), and under Megatron-LM."""
-LOGITS_BYTES = 7.0
+LOGITS_BYTES = 6.8
 """Bytes per logit that the allocator holds beside the tensors, at the upper bound twice as many."""
 LEAST_SHARE = 0.06
 """Of the tensors, so much cannot be given back when memory is short."""
 
 _FITTED = (
     "torch's caching allocator: reserved less allocated. Fitted to 110 runs on A100 "
-    "(fms-acceleration) and 17 on RTX 3090 (fsdp_qlora): one GPU 4%, with adapters 7%; FSDP1 43%, "
-    "with adapters 22%; with adapters and recomputed layers, beside logits 7 bytes for each, whose "
-    "freed blocks they split. With expandable segments 4% (torchtitan: 2 to 10%)"
+    "(fms-acceleration) and 17 on RTX 3090 (fsdp_qlora): one GPU 4%, with adapters 7%; FSDP1 41%, "
+    "with adapters 22%; with adapters and recomputed layers, beside logits 6.8 bytes for each, "
+    "whose freed blocks they split. With expandable segments 4% (torchtitan: 2 to 10%)"
 )
 _BOUND = (
     "upper bound: --fragmentation, by default 0.3 of allocated, twice that under FSDP1 if the GPU "
@@ -57,6 +58,15 @@ WORKSPACES = Formula(
     "4 of Megatron-LM's functional tests: 68 and 96 MiB, which are these sums to 1 MiB; upper "
     "bound: Hopper's, and FlashAttention's fp32 sums of the queries' gradients",
 )
+NCCL = Formula(
+    "buffers of NCCL",
+    "groups * communicator",
+    "a communicator for each group of GPUs, outside torch's allocator: on 4 A100 with NVLink 544 "
+    "MiB for two GPUs, 688 MiB for more (nccl issue 964)",
+    "100 MiB with few channels to 1.6 GB (nccl issue 864) for each group",
+)
+OUTSIDE = (CUDA_CONTEXT.name, NCCL.name)
+"""Lines of memory that torch's allocator does not count."""
 HOPPER_AND_NEWER = ("H100", "H200", "H20", "H800", "GH200", "B200", "B300")
 
 
@@ -88,6 +98,24 @@ def overhead_lines(allocated_bytes: int, high_bytes: int) -> tuple[Line, Line]:
 def context_line() -> Line:
     """Return the memory of the CUDA context."""
     return CUDA_CONTEXT.line({}, low_bytes=300 * MIB, high_bytes=1000 * MIB)
+
+
+def nccl_line(training: TrainingSettings) -> Line | None:
+    """Return the buffers of NCCL on a GPU; None on one GPU."""
+    degrees = (
+        state_ranks(training),
+        training.tensor_parallel,
+        training.pipeline_parallel,
+        training.context_parallel,
+        training.expert_parallel,
+    )
+    groups = sum(degree > 1 for degree in degrees)
+    if groups == 0:
+        return None
+    communicator = (544 if max(degrees) == 2 else 688) * MIB
+    symbols = {"groups": groups, "communicator": communicator}
+    high = round(groups * 1.6e9)
+    return NCCL.line(symbols, low_bytes=groups * 100 * MIB, high_bytes=high)
 
 
 def fragmentation_line(

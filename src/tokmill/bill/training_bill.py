@@ -26,11 +26,12 @@ from tokmill.bill.moments import (
     offloaded_activations,
 )
 from tokmill.bill.overhead import (
-    CUDA_CONTEXT,
     FRAGMENTATION,
+    OUTSIDE,
     WORKSPACES,
     context_line,
     fragmentation_line,
+    nccl_line,
     workspace_line,
 )
 from tokmill.bill.states.buffers import STREAMS_FSDP, streams_line
@@ -117,7 +118,7 @@ class TrainingBill:
 
 def allocated_bytes(moment: Bill) -> int:
     """Return the bytes of a moment's tensors, without the memory of libraries and the driver."""
-    outside = (WORKSPACES.name, FRAGMENTATION.name, CUDA_CONTEXT.name, STREAMS_FSDP.name)
+    outside = (*OUTSIDE, WORKSPACES.name, FRAGMENTATION.name, STREAMS_FSDP.name)
     return sum(line.n_bytes for line in moment.lines if line.name not in outside)
 
 
@@ -197,7 +198,8 @@ def _bills(
     workspace = workspace_line(
         training.gpu, megatron=training.framework == "megatron", attention_bytes=attention_bytes
     )
-    context = context_line()
+    nccl = nccl_line(training)
+    outside = (context_line(), *((nccl,) if nccl else ()))
     for title, lines in moments:
         tensors = tuple(line for line in lines if line.high_bytes)
         made = sum(line.n_bytes for line in tensors if line.name == GRADIENTS.name)
@@ -208,9 +210,9 @@ def _bills(
             sum(line.high_bytes for line in tensors),
             training,
             logits=logits if any("V" in line.symbols for line in tensors) else 0,
-            outside=sum(line.n_bytes for line in (*beside, context)),
+            outside=sum(line.n_bytes for line in (*beside, *outside)),
         )
-        yield Bill(f"GPU memory, training: {title}", (*tensors, *beside, fragmentation, context))
+        yield Bill(f"GPU memory, training: {title}", (*tensors, *beside, fragmentation, *outside))
 
 
 def _with_peak(
@@ -281,7 +283,7 @@ def left_out(facts: Situation, training: TrainingSettings) -> Iterator[str]:
     """Yield a sentence for each amount of memory that has no formula."""
     model = facts.model
     if training.framework == "megatron":
-        yield "Megatron: memory of NCCL and exchange buffers of experts and stages"
+        yield "Megatron: exchange buffers of experts and stages"
         if model.experts:
             yield "experts: assumes evenly spread tokens; uneven ones take more on a GPU"
         return

@@ -12,7 +12,8 @@ from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Attention, Model, Tensor
 from tokmill.bill.states.buffers import bucket_line, gathered_line
 from tokmill.bill.states.parallel import RankTensor, rank_tensors
-from tokmill.bill.states.states import States, checkpoint_bill, rank_states
+from tokmill.bill.states.states import UNSHARED, States, checkpoint_bill, rank_states
+from tokmill.bill.training_bill import training_bill
 from tokmill.settings.training import ModelSettings, TrainingSettings
 
 GIB = 1 << 30
@@ -276,3 +277,31 @@ def test_states_of_deepseek_v3_nearly_equal_megatrons_own_arithmetic(
     alone = training.tensor_parallel == 1
     assert found == pytest.approx(expected, rel=1e-6 if alone else 0.05)
     assert found >= expected * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("sharding", ["fsdp", "fsdp2"])
+@pytest.mark.parametrize(
+    ("changes", "per_parameter"),
+    [
+        ({}, 0),
+        ({"accumulation": 4}, 2),
+        ({"accumulation": 4, "precision": "fp32"}, 4),
+        ({"accumulation": 4, "gpus": 1}, 0),
+        ({"accumulation": 4, "trainer": "torchtune"}, 0),
+    ],
+)
+def test_fsdp_shares_the_gradients_of_several_micro_batches_at_the_step(
+    sharding: str, changes: dict[str, Any], per_parameter: int
+) -> None:
+    model = named("gpt2")
+    settings: dict[str, Any] = {"sharding": sharding, "gpus": 8} | changes
+    unshared = states(model, **settings).unshared
+    held = unshared.n_bytes if unshared else 0
+    assert held == per_parameter * model.parameters
+    moments = training_bill(model, TrainingSettings(**settings)).stages[0].moments
+    backward, step = (
+        next(moment for moment in moments if moment.title.endswith(title))
+        for title in ("end of backward", "optimizer's step")
+    )
+    assert sum(line.n_bytes for line in backward.lines if line.name == UNSHARED.name) == held
+    assert not [line for line in step.lines if line.name == UNSHARED.name]

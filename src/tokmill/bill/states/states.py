@@ -55,6 +55,14 @@ GRADIENTS = Formula(
     ZERO,
     "exact; upper bound: also a fp32 buffer for accumulation (DeepSpeed's BF16_Optimizer)",
 )
+UNSHARED = Formula(
+    "gradients of micro batches, not yet shared (FSDP)",
+    "q_computed * P_trained",
+    "no_sync of accelerate and Lightning Fabric: until the last micro batch of a step FSDP neither "
+    "reduces nor shards gradients",
+    "equal to what FSDP1 and FSDP2 of torch 2.13 keep; lower bound: shared after each micro batch "
+    "(sync_each_batch, torchtune)",
+)
 
 REFERENCE = Formula(
     "weights of the reference model",
@@ -62,6 +70,8 @@ REFERENCE = Formula(
     "trl's DPOTrainer (1.16): in the type of the trained model, shared where its weights are",
     "not measured",
 )
+SYNCS_EACH_BATCH = ("torchtune",)
+"""Trainers that share gradients after each micro batch (its recipes have no no_sync)."""
 BUFFERS = 1.5
 DEEPSPEED = "DeepSpeed's memory estimators"
 NOT_MEASURED = "not measured; upper bound: DeepSpeed's factor 1.5 for buffers and pinned memory"
@@ -119,6 +129,7 @@ class States:
     Attributes:
         weights: all weights and the model's buffers; they exist all the time.
         gradients: all gradients, as at the end of backward.
+        unshared: gradients between micro batches, if FSDP shares them at the step only.
         optimizer: a line for each kind of state, from the first step on.
         casts: 16-bit copies of weights during forward and backward.
         gathered: weights that are gathered or dequantized while a layer computes.
@@ -135,6 +146,7 @@ class States:
 
     weights: Line
     gradients: Line
+    unshared: Line | None
     optimizer: tuple[Line, ...]
     casts: Line | None
     gathered: Line | None
@@ -172,6 +184,7 @@ def rank_states(model: Model, training: TrainingSettings, stage: int | None = No
     return States(
         weights=_weights_line(on_gpu, model, training),
         gradients=_gradients_line(() if offloads and shared.gradients else trained, training),
+        unshared=_unshared_line(trained, training),
         optimizer=optimizer_lines(stepped, training, ranks),
         casts=cast_line(model, tensors, training),
         gathered=None if no_layers else gathered_line(tensors, training),
@@ -262,6 +275,17 @@ def _gradients_line(trained: tuple[RankTensor, ...], training: TrainingSettings)
     buffered = training.accumulation > 1 and precision_of(training) == "mixed-16"
     buffer = round(FP32_BYTES * elements / ranks) if buffered else 0
     return GRADIENTS.line(symbols, high_bytes=expected + buffer)
+
+
+def _unshared_line(trained: tuple[RankTensor, ...], training: TrainingSettings) -> Line | None:
+    """Return the gradients of `trained` tensors that FSDP shares at the step, not before."""
+    accumulates = training.accumulation > 1 and state_ranks(training) > 1
+    fsdp = sharding_of(training).program == "fsdp"
+    if not (accumulates and fsdp) or training.trainer in SYNCS_EACH_BATCH:
+        return None
+    symbols = {"q_computed": scheme_of(training).computed, "P_trained": count_among(trained, 1)}
+    shared = _gradients_line(trained, training).n_bytes
+    return UNSHARED.line(symbols, low_bytes=min(shared, UNSHARED.evaluate(symbols)))
 
 
 def _offloaded_lines(
