@@ -48,7 +48,10 @@ def test_a_state_goes_on_with_another_batch_and_world(n_batches, batch, world) -
         other.load_state_dict(state)
         found = list(other) if make is BatchSampler else numbers(other.one_epoch())
         size, begin = batch * world, n_batches * 8
-        order = numbers(Loader(Numbered(50), 50, seed=3, epochs=2))[1]
+        epochs = numbers(Loader(Numbered(50), 50, seed=3, epochs=3))
+        if 50 - begin < size:  # no batch of this size is left in the epoch
+            epochs, begin = epochs[1:], 0
+        order = epochs[1]
         wanted = [order[k : k + size][-batch:] for k in range(begin, 50 - size + 1, size)]
         assert found == wanted
 
@@ -64,7 +67,116 @@ def test_the_state_after_an_epoch_is_the_next_epoch() -> None:
     assert list(sampler) == numbers(loader.one_epoch())
 
 
-def test_counts_that_cannot_be_and_late_states_are_refused() -> None:
+@pytest.mark.parametrize("n_taken", [0, 1, 2])
+def test_a_look_at_a_batch_is_no_progress(n_taken: int) -> None:
+    sampler = BatchSampler(Numbered(12), 4)
+    first, second = (numbers(Loader(Numbered(12), 4, epochs=2))[k : k + 3] for k in (0, 3))
+    assert list(islice(sampler, n_taken)) == first[:n_taken]
+    assert sampler.epoch == 0
+    assert (list(sampler), sampler.epoch) == (first, 1)
+    assert (list(islice(sampler, n_taken)), sampler.epoch) == (second[:n_taken], 1)
+    assert list(sampler) == second
+
+
+def test_an_epoch_is_chosen_but_a_loaded_state_in_it_stays() -> None:
+    every = numbers(Loader(Numbered(12), 4, epochs=3))
+    sampler = BatchSampler(Numbered(12), 4)
+    for epoch in (1, 1, 0, 2):  # as frameworks call it, also when a training goes on
+        sampler.set_epoch(epoch)
+        assert list(sampler) == every[3 * epoch : 3 * epoch + 3]
+    next(iter(sampler))
+    state = sampler.state_dict(1)
+    for epoch, wanted in ((3, 3 * 3 + 1), (1, 3)):
+        resumed = BatchSampler(Numbered(12), 4)
+        resumed.load_state_dict(state)
+        resumed.set_epoch(epoch)
+        assert next(iter(resumed)) == numbers(Loader(Numbered(12), 4, epochs=4))[wanted]
+    with pytest.raises(UsageError, match="epoch: expected a whole number from 0, found -1"):
+        sampler.set_epoch(-1)
+
+
+@pytest.mark.parametrize("n_samples", [10, 12])
+def test_the_last_batch_of_an_epoch_has_one_state_with_and_without_a_tail(n_samples: int) -> None:
+    loader, sampler = Loader(Numbered(n_samples), 4), BatchSampler(Numbered(n_samples), 4)
+    for number, _ in enumerate(zip(loader.one_epoch(), sampler, strict=True), start=1):
+        assert sampler.state_dict(number) == sampler.state_dict() == loader.state_dict()
+    state = loader.state_dict()
+    assert (state["epoch"], state["samples_seen"]) == (1, 0)
+    for saved in (state, {**state, "epoch": 0, "samples_seen": n_samples - 1}):
+        resumed = Loader(Numbered(n_samples), 4)
+        resumed.load_state_dict(saved)
+        assert (
+            numbers(resumed.one_epoch())
+            == numbers(Loader(Numbered(n_samples), 4, epochs=2))[-(n_samples // 4) :]
+        )
+
+
+def test_a_blend_whose_epoch_has_no_batch_left_gives_the_next_one() -> None:
+    blend = [(Numbered(5), 1), (Numbered(5), 1)]
+    loader = Loader(blend, 4)
+    loader.load_state_dict({**loader.state_dict(), "samples_seen": 8})
+    assert [len(batch) for batch in numbers(loader.one_epoch())] == [4, 4, 4]
+    assert loader.epoch == 2
+
+
+def test_an_endless_iteration_goes_on_with_the_next_epoch() -> None:
+    sampler = BatchSampler(Numbered(10), 4, endless=True)
+    every = numbers(Loader(Numbered(10), 4, epochs=3))
+    assert list(islice(sampler, 6)) == every
+    assert sampler.state_dict(5) == {**sampler.state_dict(), "epoch": 2, "samples_seen": 4}
+    resumed = BatchSampler(Numbered(10), 4, endless=True)
+    resumed.load_state_dict(sampler.state_dict(3))
+    assert list(islice(resumed, 3)) == every[3:]
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata calls it
+@pytest.mark.parametrize(("n_workers", "start"), START)
+@pytest.mark.parametrize("n_taken", [1, 4, 5, 6])
+def test_the_stateful_data_loader_goes_on_where_it_was_saved(
+    pretrained, n_workers, start, n_taken
+) -> None:
+    module: Any = pytest.importorskip("torchdata.stateful_dataloader", reason="needs torchdata")
+    source = windows(pretrained, 512, shift=True)
+
+    def make() -> Any:
+        return module.StatefulDataLoader(
+            source, batch_sampler=BatchSampler(source, 26, seed=4), collate_fn=collate,
+            num_workers=n_workers, multiprocessing_context=start,
+        )  # fmt: skip
+
+    wanted = [batch["input_ids"].tolist() for batch in Loader(source, 26, seed=4, epochs=2)]
+    assert len(wanted) == 2 * 5  # a state before, at and after the end of an epoch
+    loader, found = make(), []
+    while len(found) < n_taken:
+        for batch in loader:
+            found.append(batch["input_ids"].tolist())
+            if len(found) == n_taken:
+                state = loader.state_dict()
+                break
+    again = make()
+    again.load_state_dict(state)
+    while len(found) < len(wanted):
+        found += [batch["input_ids"].tolist() for batch in again]
+    assert found == wanted
+
+
+def test_accelerate_prepares_and_skips(pretrained) -> None:
+    accelerate: Any = pytest.importorskip("accelerate", reason="needs accelerate")
+    torch: Any = pytest.importorskip("torch", reason="needs torch's DataLoader")
+    source = windows(pretrained, 512, shift=True)
+    wanted = [batch["input_ids"].tolist() for batch in Loader(source, 26, seed=4, epochs=2)]
+    loader = torch.utils.data.DataLoader(
+        source, batch_sampler=BatchSampler(source, 26, seed=4), collate_fn=collate
+    )
+    prepared = accelerate.Accelerator(cpu=True).prepare(loader)
+    skipped = accelerate.skip_first_batches(prepared, 3)
+    found = [batch["input_ids"].tolist() for batch in skipped]
+    prepared.set_epoch(1)
+    found += [batch["input_ids"].tolist() for batch in prepared]
+    assert found == wanted[3:]
+
+
+def test_counts_that_cannot_be_and_states_of_others_are_refused() -> None:
     sampler = BatchSampler(Numbered(10), 4)
     for wrong in (0, 1):
         with pytest.raises(UsageError, match=f"1 to 0; found {wrong}"):
@@ -76,8 +188,6 @@ def test_counts_that_cannot_be_and_late_states_are_refused() -> None:
             sampler.state_dict(wrong)
     with pytest.raises(UsageError, match=r"expected a whole number from 0, found 1\.5"):
         sampler.state_dict(1.5)  # type: ignore[arg-type]
-    with pytest.raises(StateError, match="make a new sampler"):
-        sampler.load_state_dict(state)
     with pytest.raises(StateError, match="state of another sequence: seed 0 in the state, 1 here"):
         BatchSampler(Numbered(10), 4, seed=1).load_state_dict(state)
     with pytest.raises(UsageError, match="rank 2 of 2 ranks"):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tokmill.api.dataset import Dataset
-from tokmill.loader import collate, windows
+from tokmill.loader import BatchSampler, Loader, collate, windows
 
 torch: Any = pytest.importorskip("torch", reason="tests of torchtitan need torch")
 
@@ -28,9 +29,9 @@ def test_the_loader_of_0_3_reads_windows_and_continues(pretrained: Dataset, n_wo
     source = windows(pretrained, 256, shift=True, position_ids=True)
 
     def make() -> Any:
-        sampler = torch.utils.data.DistributedSampler(source, num_replicas=2, rank=1, seed=5)
+        sampler = BatchSampler(source, 4, rank=1, world=2, seed=5, endless=True)
         return module.ParallelAwareDataloader(
-            source, 1, 2, batch_size=4, sampler=sampler, collate_fn=batch_of, num_workers=n_workers
+            source, 1, 2, batch_sampler=sampler, collate_fn=batch_of, num_workers=n_workers
         )
 
     loader = make()
@@ -38,10 +39,14 @@ def test_the_loader_of_0_3_reads_windows_and_continues(pretrained: Dataset, n_wo
     inputs, labels = next(iterator)
     assert inputs["input"].shape == inputs["positions"].shape == labels.shape == (4, 256)
     state = loader.state_dict()
-    rest = [labels for _, labels in iterator]
+    wanted = Loader(source, 4, rank=1, world=2, seed=5, epochs=2)
+    n_batches = len(wanted)
+    assert n_batches == 2 * wanted.batches_per_epoch
+    rest = [labels for _, labels in islice(iterator, n_batches - 1)]
     again = make()
     again.load_state_dict(state)
-    assert [one.tolist() for _, one in again] == [one.tolist() for one in rest]
-    sampler = torch.utils.data.DistributedSampler(source, num_replicas=2, rank=1, seed=5)
-    wanted = source.batch(list(sampler))["labels"]
-    np.testing.assert_array_equal(torch.cat([labels, *rest]).numpy(), wanted)
+    assert [one.tolist() for _, one in islice(again, n_batches - 1)] == [
+        one.tolist() for one in rest
+    ]
+    found = torch.stack([labels, *rest]).numpy()
+    np.testing.assert_array_equal(found, [batch["labels"] for batch in wanted])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tokmill.errors import StateError, UsageError
+from tokmill.loader.order import MOST
 from tokmill.loader.sequence import SampleSequence
 from tokmill.loader.source import checked_count
 from tokmill.words import plural
@@ -140,8 +141,8 @@ class Loader:
         Raises:
             StateError: the loader was at its end already, or another iteration began.
         """
-        stop = self.epoch + 1
-        return self._start(min(stop, self.epochs or stop) * self.n_samples)
+        stop = self._sequence.end_of_epoch(self._key)
+        return self._start(stop if self.epochs is None else min(stop, self.epochs * self.n_samples))
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loader stands; the same on all ranks: save it once.
@@ -212,11 +213,16 @@ class BatchSampler:
     """The numbers of the samples of each batch of a rank, as `batch_sampler` of torch's DataLoader.
 
     The order and the states are those of a `Loader` with the same arguments, and the tail of each
-    epoch is dropped. An iteration is an epoch, the first one from a loaded state on; the next
-    iteration is the next epoch, even if the last one was broken off. The dataset of the DataLoader
-    is the source; for a blend, `torch.utils.data.ConcatDataset` of its sources in their order.
+    epoch is dropped. An iteration is an epoch, the first one from a loaded state on. The next
+    iteration is the next epoch if all batches were taken; else the same one again: a look at a
+    batch is no progress. `set_epoch` names another one. The dataset of the DataLoader is the
+    source; for a blend, `torch.utils.data.ConcatDataset` of its sources in their order.
 
-    Args: see `Loader`.
+    The sampler and its iterations have `state_dict()` and `load_state_dict(state)`, as torchdata's
+    `StatefulDataLoader` calls them.
+
+    Args: see `Loader`. `endless`: an iteration goes on with the next epoch, and never ends; for
+        trainers that count steps and stop when a DataLoader ends, as torchtitan does.
 
     Example:
         >>> source = tokmill.loader.windows("out", length=1024, shift=True)  # for your own loop
@@ -233,65 +239,127 @@ class BatchSampler:
         world: int = 1,
         seed: int = 0,
         shuffle: bool = True,
+        endless: bool = False,
     ) -> None:
         self._sequence = SampleSequence(sources, seed, shuffle, batch, rank, world, "drop")
         lengths = [len(source) for source in self._sequence.sources]
         self._offsets = np.cumsum([0, *lengths[:-1]])
-        self._first: int | None = None  # sample of the newest iteration
-        self._next = 0  # sample of the next iteration
+        self._endless = bool(endless)
+        self._start = 0  # sample with which the next iteration begins
+        self._newest: BatchNumbers | None = None
 
     @property
     def epoch(self) -> int:
         """The epoch of the next iteration, from 0."""
-        return self._next // self._sequence.n_samples
+        return self._next() // self._sequence.n_samples
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin the next iteration with an epoch, from 0; where a loaded state is in it, there.
+
+        Frameworks call it before each epoch.
+
+        Raises:
+            UsageError: `epoch` is no whole number from 0.
+        """
+        first = checked_count("epoch", epoch, least=0) * self._sequence.n_samples
+        is_begun = self._newest is not None or self.epoch != epoch
+        self._newest = None
+        if is_begun:
+            self._start = first
 
     def __len__(self) -> int:
         """Return the batches of a whole epoch."""
         return self._sequence.batches_per_epoch
 
-    def __iter__(self) -> Iterator[list[int]]:
-        """Yield the numbers of each batch of the rest of the epoch: `batch` of them."""
+    def __iter__(self) -> BatchNumbers:
+        """Return the numbers of each batch of the rest of the epoch: `batch` of them."""
         self._sequence.check()
-        self._first, self._next = self._next, self._end(self._next)
-        for rows, _ in self._sequence.steps(self._first, self._next):
-            yield (self._offsets[rows.sources] + rows.numbers).tolist()
+        self._start = self._next()
+        stop = None if self._endless else self._sequence.end_of_epoch(self._start)
+        self._newest = BatchNumbers(self._sequence, self._offsets, self._start, stop)
+        return self._newest
 
-    def state_dict(self, n_batches: int) -> dict[str, Any]:
+    def state_dict(self, n_batches: int | None = None) -> dict[str, Any]:
         """Return the state after some batches of the newest iteration; see `Loader.state_dict`.
 
         Args:
             n_batches: that the training loop of each rank received in this iteration, from 1. The
-                sampler cannot know it: workers ask for more batches ahead.
+                sampler cannot know it: workers ask for more batches ahead. None: those that were
+                asked for; `StatefulDataLoader` notes this with each batch.
 
         Raises:
             UsageError: the iteration has fewer batches, or there was none.
         """
+        if n_batches is None:
+            return self._sequence.state(self._newest.key if self._newest else self._start)
         n_batches = checked_count("n_batches", n_batches, least=0)
-        first = self._next if self._first is None else self._first
-        end = self._end(first)
-        most = 0 if self._first is None else (end - first) // self._sequence.n_global
+        most, stop = 0, None
+        if self._newest is not None:
+            stop = self._newest.stop
+            most = MOST if stop is None else (stop - self._start) // self._sequence.n_global
         if not 1 <= n_batches <= most:
             raise UsageError(
                 f"n_batches: expected the batches of this iteration that were received, 1 to "
                 f"{most:,}; found {n_batches:,}: count them from the start of each iteration"
             )
-        key = first + n_batches * self._sequence.n_global
-        return self._sequence.state(end if n_batches == most else key)
+        return self._sequence.state(self._sequence.after(self._start, n_batches, stop))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state of a sampler or a Loader was saved; see `Loader.load_state_dict`.
 
         Raises:
-            StateError: an iteration began, or the state is of another sequence.
+            StateError: the state is of another sequence.
         """
-        if self._first is not None:
-            raise StateError("a state is loaded before the first iteration: make a new sampler")
         self._sequence.check()
-        self._next = self._sequence.key(state)
+        self._start, self._newest = self._sequence.key(state), None
 
-    def _end(self, key: int) -> int:
-        """Return the end of the epoch of a sample."""
-        return (key // self._sequence.n_samples + 1) * self._sequence.n_samples
+    def _next(self) -> int:
+        """Return the sample with which the next iteration begins."""
+        newest = self._newest
+        if newest is not None and newest.is_finished and newest.stop is not None:
+            return newest.stop
+        return self._start
+
+
+class BatchNumbers:
+    """An iteration of a `BatchSampler`: the numbers of the samples of each batch.
+
+    Attributes:
+        key: the sample after the batches that were taken.
+        stop: the sample before which it ends; None: never.
+        is_finished: whether it has come to its end.
+    """
+
+    def __init__(
+        self, sequence: SampleSequence, offsets: npt.NDArray[np.int64], key: int, stop: int | None
+    ) -> None:
+        self._sequence, self._offsets = sequence, offsets
+        self.key, self.stop, self.is_finished = key, stop, False
+        self._steps = sequence.steps(key, stop)
+
+    def __iter__(self) -> BatchNumbers:
+        return self
+
+    def __next__(self) -> list[int]:
+        """Return the numbers of the next batch."""
+        try:
+            rows, self.key = next(self._steps)
+        except StopIteration:
+            self.is_finished = True
+            raise
+        numbers: list[int] = (self._offsets[rows.sources] + rows.numbers).tolist()
+        return numbers
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state after the batches that were taken; see `Loader.state_dict`."""
+        return self._sequence.state(self.key)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state was saved; raises `StateError` for one of another sequence."""
+        self.key = self._sequence.key(state)
+        if self.stop is not None:
+            self.stop = self._sequence.end_of_epoch(self.key)
+        self._steps = self._sequence.steps(self.key, self.stop)
 
 
 def tensors(batch: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:

@@ -108,6 +108,30 @@ class SampleSequence:
         n_whole, n_left = divmod(n_samples, self.n_global)
         return n_whole + 1 if n_left and self.pads else n_whole
 
+    def end_of_epoch(self, key: int) -> int:
+        """Return where the epoch of a sample ends; of the next one, if no batch is left in it."""
+        end = (key // self.n_samples + 1) * self.n_samples
+        is_tail = not self.pads and end - key < self.n_global
+        return end + self.n_samples if is_tail else end
+
+    def after(self, key: int, n_batches: int, stop: int | None) -> int:
+        """Return the sample after some batches from `key` on; see `steps`."""
+        if len(self.shares) == 1:
+            n_left = self._batches_in(self.n_samples - key % self.n_samples)
+            if n_batches > n_left:
+                n_epochs, n_batches = divmod(n_batches - n_left, self.batches_per_epoch)
+                key = (key // self.n_samples + 1 + n_epochs) * self.n_samples
+        return self._past_tail(key + n_batches * self.n_global, stop)
+
+    def _past_tail(self, key: int, stop: int | None) -> int:
+        """Return a key; where only a tail follows that is dropped, the end of the tail."""
+        end = stop
+        if len(self.shares) == 1:
+            end = (key // self.n_samples + 1) * self.n_samples
+        if self.pads or end is None or end - key >= self.n_global:
+            return key
+        return end
+
     def check(self) -> None:
         """Check that the datasets of all sources are those that were opened; see `Source.check`."""
         for source in self.sources:
@@ -150,10 +174,13 @@ class SampleSequence:
                 f"state: epoch {epoch}, samples_seen {seen}; expected samples_seen from 0 to "
                 f"{self.n_samples - 1}, and at most 2^62 samples in all"
             )
-        return key
+        return self._past_tail(key, None)
 
     def steps(self, key: int, stop: int | None) -> Iterator[Step]:
-        """Yield the rows of each batch; many batches are located together, which is cheaper."""
+        """Yield the rows of each batch, and the key of the next sample after it.
+
+        Many batches are located together, which is cheaper.
+        """
         together = max(1, AT_ONCE // self.batch)
         while stop is None or key < stop:
             # Samples up to the next end whose tail is dropped or padded.
@@ -174,7 +201,7 @@ class SampleSequence:
             rows = self.locate(keys.reshape(-1))
             for number in range(n_batches):
                 own = slice(number * self.batch, (number + 1) * self.batch)
-                key += count
+                key = self._past_tail(key + count, stop)
                 yield rows.part(own), key
 
     def locate(self, keys: NDArray[np.int64]) -> Located:
