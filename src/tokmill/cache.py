@@ -29,12 +29,21 @@ def cache_path() -> Path:
 
 
 def _cache_file() -> tuple[Path, str]:
-    """Return a directory of the user, and the name of the file in it: the folder is ours."""
+    """Return a directory of the user, and the name of the file in it: the folder is ours.
+
+    Raises:
+        StorageError: the user has no home directory, as in a container that knows a number alone.
+    """
     named = os.environ.get("TOKMILL_CACHE_DIR")
     if named:
         return Path(named), _FILE
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base), f"tokmill/{_FILE}"
+    base = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return Path(base) if base else Path.home() / ".cache", f"tokmill/{_FILE}"
+    except RuntimeError:
+        raise StorageError(
+            "no home directory: name one for the cache in TOKMILL_CACHE_DIR"
+        ) from None
 
 
 def kept(key: str) -> dict[str, Any] | None:
@@ -51,8 +60,8 @@ def keep(key: str, result: dict[str, Any]) -> None:
     entries = _entries()
     entries.pop(key, None)
     entries[key] = {"result": result, "sum": _sum(key, result)}
-    directory, name = _cache_file()
     with contextlib.suppress(OSError, StorageError):
+        directory, name = _cache_file()
         for folder in reversed((directory, *directory.parents)):
             folder.mkdir(mode=0o700, exist_ok=True)
         if "/" in name:
@@ -85,6 +94,6 @@ def _entries() -> dict[str, Any]:
                 if owned.st_uid not in (0, os.getuid()) or others:
                     return {}
             entries = json.loads(file.read())
-    except (OSError, ValueError, RecursionError):
+    except (OSError, StorageError, ValueError, RecursionError):
         return {}
     return entries if isinstance(entries, dict) else {}

@@ -36,12 +36,20 @@ SAME_INTERRUPT_S = 0.5
 class Interrupt:
     """The interrupt of this process: there is one.
 
-    `is_asked`: it has come, and later errors are its consequences. `line`: explains it to the user.
+    `is_asked`: it has come, and later errors are its consequences. `line`: explains it to the user,
+    and `shown` writes it for standard error.
     """
 
     is_asked = False
     since_s = 0.0
     line = _STOPPED
+
+    @staticmethod
+    def as_text(line: str) -> str:
+        """Return the line as an error."""
+        return f"error: {line}"
+
+    shown: Callable[[str], str] = as_text
 
 
 def answer_signals() -> None:
@@ -85,7 +93,7 @@ def leave() -> NoReturn:
     with contextlib.suppress(OSError):
         if os.isatty(2):
             os.write(2, b"\x1b[?25h")  # show the cursor, which the progress bar has hidden
-        os.write(2, f"error: {Interrupt.line}\n".encode())
+        os.write(2, f"{Interrupt.shown(Interrupt.line)}\n".encode())
     os._exit(EXIT_INTERRUPTED)
 
 

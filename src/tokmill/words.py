@@ -138,7 +138,13 @@ def json_text(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     if text.isprintable():
         return text
-    return "".join(c if _is_shown(c) else json.dumps(c)[1:-1] for c in text)
+    return "".join(c if _is_shown(c) else _json_escape(c) for c in text)
+
+
+def _json_escape(character: str) -> str:
+    """Return the escape of a character; JSON itself would leave U+007F as it is."""
+    escaped = json.dumps(character)[1:-1]
+    return f"\\u{ord(character):04x}" if escaped == character else escaped
 
 
 def _is_shown(c: str) -> bool:

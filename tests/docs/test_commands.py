@@ -16,6 +16,9 @@ from tokmill.cli.main import COMMANDS, load_command
 OF_OTHERS = {
     "docs/trainers/import.md": {"--append-eod"},
     "CONTRIBUTING.md": {"--strict"},
+    "docs/containers.md": {
+        "--network", "--no-cache-dir", "--read-only", "--rm", "--tmpfs", "--user",
+    },
     "docs/extending.md": {"--data"},
     "docs/trainers/megatron.md": {
         "--eod-mask-loss", "--make-vocab-size-divisible-by", "--per-split-data-args-path",

@@ -27,8 +27,8 @@ from tests.fixtures.hub_names import make_hub_names
 FOLDERS = (
     "docs/index.md", "docs/faq.md", "docs/start/", "docs/sft.md", "docs/trainers/",
     "docs/loader.md", "docs/mix.md", "docs/input.md", "docs/records.md", "docs/engines.md",
-    "docs/clusters.md", "docs/failures.md", "docs/sft-parity.md", "docs/sft-options.md",
-    "docs/settings.md", "docs/python-input.md",
+    "docs/clusters.md", "docs/containers.md", "docs/failures.md", "docs/sft-parity.md",
+    "docs/sft-options.md", "docs/settings.md", "docs/python-input.md",
 )  # fmt: skip
 TESTED = [page for page in PAGES if page.startswith(FOLDERS)]
 SHELL = ("bash", "console", "sh")

@@ -225,7 +225,7 @@ class RunObserver:
         warn: gets lines about what may go wrong; None: nowhere.
         insist: gets those of them that are said in any case; None: `warn` gets them.
         bar: is drawn over; None: a line of progress goes to `note` every `LINE_EVERY_S` seconds.
-        call: gets the progress, see `CALL_EVERY_S`.
+        call: gets the progress, at most once in `call_every_s` seconds, and at the end.
         begun: is called when the work begins: what a stopped run keeps is written from here on.
     """
 
@@ -237,13 +237,14 @@ class RunObserver:
         insist: Callable[[str], None] | None = None,
         bar: TerminalBar | NotebookBar | None = None,
         call: Callable[[Progress], object] | None = None,
+        call_every_s: float = CALL_EVERY_S,
         begun: Callable[[], object] | None = None,
     ) -> None:
         from tokmill.machine.process_tree import Sampler
 
         self._memory = Sampler()
         self._note, self._warn, self._bar, self._call, self._begun = note, warn, bar, call, begun
-        self._insist = insist
+        self._insist, self._call_every_s = insist, call_every_s
         self._start = self._last_line = time.perf_counter()
         self._last_call = -math.inf
         self._progress = Progress()
@@ -297,10 +298,12 @@ class RunObserver:
         self._progress = self._progress.plus(progress, now - self._start)
         if self._bar is not None:
             self._bar.update(self._progress)
-        elif self._note is not None and now - self._last_line >= LINE_EVERY_S:
+        elif (
+            self._call is None and self._note is not None and now - self._last_line >= LINE_EVERY_S
+        ):
             self._last_line = now
             self._note(f"progress: {self._progress.line().strip()}")
-        if self._call is not None and now - self._last_call >= CALL_EVERY_S:
+        if self._call is not None and now - self._last_call >= self._call_every_s:
             self._last_call = now
             self._call(self._progress)
 

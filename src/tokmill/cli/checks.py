@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from tokmill.cli.completion import directories, files
-from tokmill.cli.options import directory_argument, moved_tokenizer
-from tokmill.cli.screen import show, show_json, show_labelled, show_rows
+from tokmill.cli.options import directory_argument, log_option, moved_tokenizer
+from tokmill.cli.screen import log_result, show, show_json, show_labelled, show_rows
 from tokmill.errors import VerifyError
 from tokmill.words import plural, size
 
@@ -20,6 +20,7 @@ _MOST_NAMED = 5
 @directory_argument
 @moved_tokenizer
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@log_option
 def verify(directory: Path, tokenizer: str, as_json: bool) -> None:
     """Check a dataset against its manifest; exit 1 at a mismatch.
 
@@ -32,6 +33,8 @@ def verify(directory: Path, tokenizer: str, as_json: bool) -> None:
     from tokmill.urls import shown_place
 
     checked = verify_dataset(directory, tokenizer)
+    found = plural(len(checked.problems), "problem")
+    log_result(f"{shown_place(directory)}: {found}", **asdict(checked))
     if as_json:
         show_json(asdict(checked))
         checked.check(directory)

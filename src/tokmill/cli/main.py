@@ -15,7 +15,13 @@ import click
 from click.shell_completion import add_completion_class, shell_complete
 
 from tokmill.cli.completion import VARIABLE, Bash
-from tokmill.cli.screen import show, show_labelled, show_styled
+from tokmill.cli.screen import (
+    choose_log_format,
+    show,
+    show_error,
+    show_labelled,
+    show_styled,
+)
 from tokmill.errors import (
     EXIT_CLOSED_PIPE,
     EXIT_INTERNAL,
@@ -81,6 +87,8 @@ _OF_THE_SYSTEM = {
     errno.EPERM, errno.ESTALE, errno.ENAMETOOLONG, errno.ELOOP,
 }  # fmt: skip
 """Errors of a file, wherever one comes from, that no code of tokmill causes."""
+
+_NO_TEMPORARY = "No usable temporary directory"
 
 _OUT_OF_MEMORY = (
     "cannot allocate memory",
@@ -175,6 +183,7 @@ def _run() -> int:
     `click.Group.main` would answer Ctrl-C with an empty line, and a closed pipe with 1, the code of
     a mismatch.
     """
+    choose_log_format(sys.argv[1:])
     try:
         if asked := os.environ.get(VARIABLE):
             add_completion_class(Bash)
@@ -203,6 +212,11 @@ def _answer(error: BaseException) -> int:
         return _told(error)
     if is_out_of_memory(error):
         _end_without_memory()
+    if isinstance(error, FileNotFoundError) and _NO_TEMPORARY in str(error):  # of `tempfile`
+        return _fail(
+            "no directory for temporary files can be written: name one in TMPDIR",
+            StorageError.exit_code,
+        )
     if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM:
         is_full = error.errno == errno.ENOSPC
         place = error.filename or ("standard output" if is_full else "")
@@ -273,7 +287,7 @@ def _fail(message: str, code: int) -> int:
     line = printable(message)
     if len(line) > MAX_MESSAGE:
         line = line[: MAX_MESSAGE - 1] + "…"
-    show_labelled("error:", line, colour="red", err=True)
+    show_error(line, code)
     return code
 
 

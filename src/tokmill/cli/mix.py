@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from tokmill.cli.completion import directories
-from tokmill.cli.options import setting_option, with_options
-from tokmill.cli.screen import observer, show, show_json, show_rows
+from tokmill.cli.options import log_option, setting_option, with_options
+from tokmill.cli.screen import log_dataset, log_result, observer, show, show_json, show_rows
 from tokmill.interrupts import CONTINUES
 from tokmill.mixing.settings import DROP, MixSettings, mix_settings
 from tokmill.settings.names import settings_of
@@ -46,6 +46,7 @@ _SETTINGS = settings_of("mix", MixSettings)
 @click.option("--overwrite", is_flag=True, help="Replace the dataset or export in --output.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="Print errors only, and --json's object.")
+@log_option
 def mix_command(
     inputs: tuple[str, ...],
     config_file: Path | None,
@@ -74,9 +75,12 @@ def mix_command(
     with observer(quiet=quiet, as_json=as_json, stopped=CONTINUES) as events:
         if is_plan:
             forecast = plan_mix(settings, events.warned)
+            log_result(f"{settings.output}: {plural(forecast['tokens'], 'token')}", **forecast)
             show_json(forecast) if as_json else show_rows(forecast_rows(forecast))
             return
         manifest = mix(settings, events, overwrite=overwrite)
+    if not quiet:
+        log_dataset(settings.output, manifest)
     if as_json:
         show_json(manifest)
     elif not quiet:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tokmill.cli.options import directory_argument
-from tokmill.cli.screen import show_json, show_rows
+from tokmill.cli.options import directory_argument, log_option
+from tokmill.cli.screen import log_result, show_json, show_rows
 from tokmill.dataset.layout import FRAGMENT, LAST_PIECES
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--split", default="", help="Pack this one, train or val; by default all splits.")
 @click.option("--json", "as_json", is_flag=True, help="Print the packs of all splits as JSON.")
+@log_option
 def command(directory: Path, length: str, last: str, split: str, as_json: bool) -> None:
     """Pack the documents of a dataset into rows for pretraining.
 
@@ -40,6 +41,7 @@ def command(directory: Path, length: str, last: str, split: str, as_json: bool) 
     from tokmill.inspect.summary import detail_rows
 
     manifest = pack(directory, length, last, split)
+    log_result(f"{directory}: packed", output=str(directory), packs=manifest["packs"])
     if as_json:
         show_json({"directory": str(directory), "packs": manifest["packs"]})
         return

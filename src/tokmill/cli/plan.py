@@ -13,10 +13,11 @@ from tokmill.cli.options import (
     Option,
     config_option,
     input_argument,
+    log_option,
     setting_options,
 )
 from tokmill.cli.run import allowing
-from tokmill.cli.screen import observer, show, show_json, show_rows, warn
+from tokmill.cli.screen import Log, log_result, observer, show, show_json, show_rows, warn
 from tokmill.errors import UsageError
 from tokmill.settings.schema import PRETRAIN_SECTIONS
 from tokmill.words import plural, size
@@ -47,6 +48,7 @@ _SECTIONS = (*PRETRAIN_SECTIONS, "sft")
     "--overwrite", is_flag=True, help="With --write, replace the dataset or export in --output."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the forecast as JSON.")
+@log_option
 @config_option("Settings of the run")
 @setting_options(*_SECTIONS, hidden=("render", "sft"))
 def command(
@@ -79,10 +81,12 @@ def command(
 
     if overwrite and not write:
         raise UsageError("--overwrite: a forecast writes nothing: give --write too")
-    note = (lambda text: None) if as_json else partial(show, err=True)
+    has_notes = Log.is_json or not as_json
+    note = partial(show, err=True) if has_notes else (lambda text: None)
     chosen = {name: value for name, value in options.items() if value is not None}  # for any recipe
     config = run_config(recipe, paths, config_file, chosen, note)
     predicted = forecast(config, warn, note)
+    log_result(f"forecast: {plural(predicted.tokens, 'token')}", **predicted.values)
     if as_json:
         show_json(predicted.values)
     else:

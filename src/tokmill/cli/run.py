@@ -13,10 +13,11 @@ from tokmill.cli.options import (
     Option,
     config_option,
     input_argument,
+    log_option,
     setting_options,
     with_options,
 )
-from tokmill.cli.screen import observer, show, show_json, show_rows, warn
+from tokmill.cli.screen import log_dataset, log_result, observer, show, show_json, show_rows, warn
 from tokmill.interrupts import CONTINUES, NOT_BEGUN, STDIN_STOPPED, Interrupt
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
 from tokmill.words import plural
@@ -41,6 +42,7 @@ def _options(*sections: str) -> Callable[[Callable[..., None]], Callable[..., No
         click.option("--profile", is_flag=True, help="Show the time of stages, and the engine."),
         click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON."),
         click.option("--quiet", "-q", is_flag=True, help="Print errors only, and --json's object."),
+        log_option,
     )  # fmt: skip
 
 
@@ -102,6 +104,8 @@ def _run(
     stopped = "" if is_stdin else CONTINUES
     with observer(quiet=quiet, as_json=as_json, stopped=stopped) as events:
         manifest = run(config, events, overwrite=overwrite)
+    if not quiet:
+        log_dataset(config.output.dir, manifest)
     if as_json:
         show_json(manifest)
         return
@@ -150,6 +154,7 @@ _allow_code = click.option(
 @click.option("--of", "n_tasks", type=int, required=True, help="How many tasks there are.")
 @_allow_code
 @click.option("--quiet", "-q", is_flag=True, help="Print errors only.")
+@log_option
 def run_part(output: str, index: int, n_tasks: int, allow_code: list[str], quiet: bool) -> None:
     """Work on one task's share of a run: the parts --index, --index + --of, and so on.
 
@@ -170,7 +175,9 @@ def run_part(output: str, index: int, n_tasks: int, allow_code: list[str], quiet
     if not quiet:
         n_tokens = sum(record.total().tokens for record in records)
         done = f"{plural(len(records), 'part')} done, {plural(n_tokens, 'token')}"
-        show(f"task {index} of {n_tasks}: {done if records else 'no part is left for it'}")
+        line = f"task {index} of {n_tasks}: {done if records else 'no part is left for it'}"
+        log_result(line, output=output, parts=len(records), tokens=n_tokens)
+        show(line)
 
 
 @click.command("status")
@@ -232,6 +239,7 @@ def allowing(code: Sequence[str]) -> str:
 @_allow_code
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="Print errors only, and what --json asks for.")
+@log_option
 def finish(output: str, allow_code: list[str], as_json: bool, quiet: bool) -> None:
     """Finish a run whose parts are done: sum up, pack samples, write the manifest.
 
@@ -243,6 +251,8 @@ def finish(output: str, allow_code: list[str], as_json: bool, quiet: bool) -> No
 
     with observer(quiet=quiet, as_json=as_json, stopped=NOT_BEGUN) as events:
         manifest = finish_array(output, events, allow_code)
+    if not quiet:
+        log_dataset(output, manifest)
     if as_json:
         show_json(manifest)
     elif not quiet:

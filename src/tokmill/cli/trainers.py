@@ -9,9 +9,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokmill.cli.completion import directories, files, named, trainers
-from tokmill.cli.options import PATH, directory_argument, setting_option, with_options
+from tokmill.cli.options import PATH, directory_argument, log_option, setting_option, with_options
 from tokmill.cli.plan import array_steps
-from tokmill.cli.screen import observer, show, show_json, show_labelled, show_rows, warn
+from tokmill.cli.screen import (
+    log_dataset,
+    log_result,
+    observer,
+    show,
+    show_json,
+    show_labelled,
+    show_rows,
+    warn,
+)
 from tokmill.settings.names import schema, settings_of
 from tokmill.tables import TRAINERS
 from tokmill.trainers.options import ExportOptions, export_options
@@ -57,6 +66,7 @@ def _output_option(text: str) -> Callable[[Callable[..., None]], Callable[..., N
 )
 @click.option("--overwrite", is_flag=True, help="Replace the dataset or export at OUT.")
 @click.option("--json", "as_json", is_flag=True, help="Print files, usage and notes as JSON.")
+@log_option
 def export_dataset(
     directory: Path,
     trainer: str,
@@ -79,6 +89,8 @@ def export_dataset(
 
     chosen = export_options({k: value for k, value in options.items() if value not in (None, ())})
     written = export(directory, trainer, output, chosen, check=check, overwrite=overwrite)
+    n_files, line = len(written.files), f"{output}: {plural(len(written.files), 'file')}"
+    log_result(line, output=str(output), files=n_files, bytes=written.n_bytes)
     if as_json:
         files = [file.as_json() for file in written.files]
         show_json({**asdict(written), "output": str(output), "files": files})
@@ -161,6 +173,7 @@ def _show_export(written: Export) -> None:
 )
 @click.option("--overwrite", is_flag=True, help="Replace the dataset or export at OUT.")
 @click.option("--json", "as_json", is_flag=True, help="Print counts and notes as JSON.")
+@log_option
 @click.option("--quiet", "-q", is_flag=True, help="Print errors only, and --json's object.")
 def import_dataset(
     output: Path,
@@ -208,11 +221,15 @@ def import_dataset(
             manifest = run(settings, events, overwrite=overwrite)
     if write_plan:
         status = array_status(place)
+        parts = plural(status.parts, "part")
+        log_result(f"{status.directory}: {parts}", output=status.directory, parts=status.parts)
         if as_json:
             show_json({"output": status.directory, "parts": status.parts})
         elif not quiet:
             show_rows(array_steps(status))
         return
+    if not quiet:
+        log_dataset(place, manifest)
     totals, notes = manifest["totals"], import_notes(settings, manifest)
     if as_json:
         show_json({"output": place, "totals": totals, "notes": notes})

@@ -112,7 +112,7 @@ def variable_values(settings: Iterable[Setting]) -> dict[str, dict[str, Any]]:
     return values
 
 
-_OTHER_VARIABLES = ("TOKMILL_CACHE_DIR", "TOKMILL_COMPLETE")
+_OTHER_VARIABLES = ("TOKMILL_CACHE_DIR", "TOKMILL_COMPLETE", "TOKMILL_LOG_FORMAT")
 
 
 def _refuse_unknown_variables() -> None:
