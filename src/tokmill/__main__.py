@@ -17,11 +17,9 @@ def main() -> None:
     try:
         import gc
 
-        # What is imported and loaded is no garbage: to look through it took a tenth of a small run.
-        gc.set_threshold(100_000)
-        from tokmill.no_pandas import skip_pandas
+        from tokmill.own_process import begin_process
 
-        skip_pandas()
+        begin_process()
         from tokmill.cli.main import main as run
     except KeyboardInterrupt:
         leave()

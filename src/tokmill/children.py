@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _START = (
     "import sys; module, sys.path[:] = sys.argv[1], sys.argv[2:]; "
-    "from tokmill.no_pandas import skip_pandas; skip_pandas(); "
+    "from tokmill.own_process import begin_process; begin_process(); "
     "import importlib; importlib.import_module(module).main()"
 )
 _LOOK_MS = 1000

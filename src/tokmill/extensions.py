@@ -20,7 +20,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.errors import StateError, UsageError
-from tokmill.no_pandas import allow_pandas
+from tokmill.own_process import allow_pandas
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

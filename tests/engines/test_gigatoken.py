@@ -9,7 +9,15 @@ from tokmill.tokenizer.hostile_texts import hostile_texts
 pytest.importorskip("gigatoken")
 pytest.importorskip("awkward")
 
+from tokmill.engines import gigatoken
 from tokmill.engines.gigatoken import Gigatoken
+
+
+@pytest.fixture(autouse=True, params=["in tables", "by awkward", "in tables at first"])
+def way(request, monkeypatch):
+    """How ids come back from the library."""
+    most = {"in tables": 1 << 40, "by awkward": 0, "in tables at first": 10_000}[request.param]
+    monkeypatch.setattr(gigatoken, "_TABLE_BYTES", most)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])

@@ -162,10 +162,6 @@ def main() -> None:
             "Windows lacks: run it in WSL"
         )
     answer_signals()
-    if _address_space() is not None:
-        # OpenBLAS, which nothing here calls, reserves 32 MiB for each core when numpy is imported;
-        # without them it ends the process with 1, the code of a mismatch.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal of Latin-1 has no 猫: it shows \u732b
             stream.reconfigure(errors="backslashreplace")

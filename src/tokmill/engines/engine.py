@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from tokmill import tables
@@ -125,7 +127,14 @@ def engine_version(name: str, tokenizer: Tokenizer) -> str:
 
 @cache
 def _version(distribution: str) -> str:
-    """Return the version of an installed package; the first one takes 25 ms."""
+    """Return the version of an installed package, that of the first folder that Python looks into.
+
+    It stands in the name of a folder: `importlib.metadata`, which reads it, takes 25 ms.
+    """
+    for folder in filter(os.path.isdir, sys.path):
+        found = list(Path(folder).glob(f"{distribution}-*.dist-info"))
+        if len(found) == 1:
+            return found[0].name.removesuffix(".dist-info").partition("-")[2]
     from importlib.metadata import version
 
     return version(distribution)

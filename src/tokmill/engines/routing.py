@@ -161,7 +161,7 @@ class RoutedEngine:
         """Return which of n documents go to the reference whatever the engine does: (n,)."""
         has_character = np.zeros(len(text), np.bool_)
         if self._finder:
-            has_character[self._finder.documents(text)] = True
+            has_character = self._finder.documents_with_one(text)
         return has_character | contains_any(text, self._strings)
 
     def _encode_or_route(self, text: pa.LargeStringArray) -> TokenBatch:
@@ -207,17 +207,16 @@ class CharacterFinder:
         of_characters = (byte for byte in first_bytes if not 0x80 <= byte < 0xC0)
         self._first_bytes = CharacterSet.of(of_characters).ranges
 
-    def documents(self, text: pa.LargeStringArray) -> npt.NDArray[np.int64]:
-        """Return the indices of the documents that contain one, increasing: (k,) of n."""
+    def documents_with_one(self, text: pa.LargeStringArray) -> npt.NDArray[np.bool_]:
+        """Return which of n documents contain one: (n,)."""
+        has_one = np.zeros(len(text), np.bool_)
         offsets = byte_offsets(text)
         start, stop = int(offsets[0]), int(offsets[-1])
-        if start == stop:
-            return np.zeros(0, np.int64)
-        data = np.frombuffer(text.buffers()[2], np.uint8)[start:stop]
-        places = [start + positions for positions in self._places(data)]
-        if not places:
-            return np.zeros(0, np.int64)
-        return np.unique(np.searchsorted(offsets, np.concatenate(places), "right") - 1)
+        if start < stop:
+            data = np.frombuffer(text.buffers()[2], np.uint8)[start:stop]
+            for places in self._places(data):
+                has_one[np.searchsorted(offsets, start + places, "right") - 1] = True
+        return has_one
 
     def _places(self, data: npt.NDArray[np.uint8]) -> Iterator[npt.NDArray[np.int64]]:
         """Yield where characters of the set begin in UTF-8, unordered."""

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 import pyarrow as pa
 
 from tokmill.errors import StorageError, UsageError
-from tokmill.no_pandas import allow_pandas
+from tokmill.own_process import allow_pandas
 from tokmill.sources.formats import Format
 from tokmill.sources.row_reader import RowReader
 

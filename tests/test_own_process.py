@@ -43,7 +43,7 @@ NO_LIST = "import pyarrow as pa, pyarrow.compute as pc; pc.fill_null(pa.nulls(2,
 
 @pytest.mark.parametrize("importing", ["import pandas", NO_LIST])
 def test_other_modules_get_pandas(run_with_stand_in, importing):
-    lines = ["from tokmill.no_pandas import skip_pandas", "skip_pandas()", "try:"]
+    lines = ["from tokmill.own_process import begin_process", "begin_process()", "try:"]
     program = "\n".join([*lines, f"    {importing}", "except ImportError:", "    pass"])
     assert run_with_stand_in("-c", program)[1] > 0
 
@@ -53,7 +53,7 @@ import sys
 
 import pyarrow as pa
 
-assert all(type(finder).__module__ != "tokmill.no_pandas" for finder in sys.meta_path)
+assert all(type(finder).__module__ != "tokmill.own_process" for finder in sys.meta_path)
 
 def render(batch):
     import pandas
@@ -79,3 +79,13 @@ def test_neither_a_run_nor_its_workers_import_pandas(run_with_stand_in, tmp_path
     printed, n_imports = run_with_stand_in(*words)
     assert json.loads(printed)["totals"]["documents"]
     assert n_imports == 0
+
+
+def test_a_command_starts_no_threads_of_numpy(pretrained):
+    lines = ["import os, sys", "from tokmill.__main__ import main", "sys.argv[1:] = sys.argv[2:]"]
+    lines += ["try:", "    main()", "finally:", "    assert 'numpy' in sys.modules"]
+    lines += ["    print('THREADS', len(os.listdir('/proc/self/task')))"]
+    variables = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
+    words = [sys.executable, "-c", "\n".join(lines), "--", "verify", str(pretrained)]
+    done = subprocess.run(words, env=variables, capture_output=True, text=True)
+    assert done.stdout.endswith("THREADS 1\n"), done.stderr
