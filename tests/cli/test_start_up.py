@@ -39,7 +39,7 @@ UNNEEDED = {
         "multiprocessing", "rich", "tokmill.bill.full_bill", "tokmill.executors.processes",
         "tokmill.run.forecast",
     ),
-    "pretrain {input} -t {tokenizer} -o {with_engine} --engine gigatoken": ("multiprocessing",),
+    "pretrain {input} -t {tokenizer} -o {with_engine} --engine gigatoken": ("rich",),
     "inspect {dataset} -n 1": DECODING,
     "stats {dataset}": DECODING,
     "verify {dataset}": READING,
@@ -68,11 +68,12 @@ def test_a_command_imports_nothing_that_it_does_not_need(named, command):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     imported = done.stdout.rpartition("IMPORTED ")[2].split()
-    chosen = "gigatoken" if "gigatoken" in words else ""
+    # gigatoken's engine is its own package, and pyarrow asks numpy.ma of a mask of documents.
+    needed = {"gigatoken", "numpy.ma"} if "gigatoken" in words else set()
     unneeded = [
         name
         for name in imported
-        for kept_out in {*ALWAYS, *UNNEEDED[command]} - {chosen}
+        for kept_out in {*ALWAYS, *UNNEEDED[command]} - needed
         if name == kept_out or name.startswith(f"{kept_out}.")
     ]
     assert unneeded == []
