@@ -89,3 +89,21 @@ def test_a_command_starts_no_threads_of_numpy(pretrained):
     words = [sys.executable, "-c", "\n".join(lines), "--", "verify", str(pretrained)]
     done = subprocess.run(words, env=variables, capture_output=True, text=True)
     assert done.stdout.endswith("THREADS 1\n"), done.stderr
+
+
+LOGGING_RENDERER = """
+LOG = open("log", "w")
+
+def render(batch):
+    LOG.write("rendered")
+    return batch.column(0)
+"""
+
+
+def test_what_a_renderer_from_outside_has_not_flushed_is_written(tmp_path, tokenizer_dir):
+    (tmp_path / "logging_renderer.py").write_text(LOGGING_RENDERER)
+    (tmp_path / "a.jsonl").write_text('{"text": "hello"}\n')
+    words = ["-m", "tokmill", "pretrain", "a.jsonl", "-t", tokenizer_dir]
+    words += ["-o", "out", "--renderer", "logging_renderer:render"]
+    subprocess.run([sys.executable, *map(str, words)], cwd=tmp_path, check=True)
+    assert "rendered" in (tmp_path / "log").read_text()

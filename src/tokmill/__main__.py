@@ -15,18 +15,25 @@ def main() -> None:
 
     answer_signals()
     try:
-        import gc
-
         from tokmill.own_process import begin_process
 
         begin_process()
         from tokmill.cli.main import main as run
     except KeyboardInterrupt:
         leave()
+    run()
+
+
+def program() -> None:
+    """Run the command line, and end the process at once."""
     try:
-        run()
-    finally:
-        gc.freeze()  # at its end Python collects three times: 60 to 100 ms for what is loaded
+        main()
+    except SystemExit as ending:
+        if isinstance(ending.code, int):
+            from tokmill.own_process import end_process
+
+            end_process(ending.code)
+        raise
 
 
 def _forget_current_directory() -> None:
@@ -48,4 +55,4 @@ def _forget_current_directory() -> None:
 
 if __name__ == "__main__":
     _forget_current_directory()
-    main()
+    program()

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 _START = (
     "import sys; module, sys.path[:] = sys.argv[1], sys.argv[2:]; "
-    "from tokmill.own_process import begin_process; begin_process(); "
-    "import importlib; importlib.import_module(module).main()"
+    "from tokmill.own_process import begin_process, end_process; begin_process(); "
+    "import importlib; importlib.import_module(module).main(); end_process(0)"
 )
 _LOOK_MS = 1000
 

@@ -20,7 +20,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.errors import StateError, UsageError
-from tokmill.own_process import allow_pandas
+from tokmill.own_process import expect_foreign_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -202,7 +202,7 @@ def _imported(
     module. `where` begins the message of an error. `release`: distribution and version.
     """
     module = target.partition(":")[0]
-    allow_pandas()
+    expect_foreign_code()
     try:
         with _current_directory_last():
             value = resolve_name(target)

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 import pyarrow as pa
 
 from tokmill.errors import StorageError, UsageError
-from tokmill.own_process import allow_pandas
+from tokmill.own_process import expect_foreign_code
 from tokmill.sources.formats import Format
 from tokmill.sources.row_reader import RowReader
 
@@ -80,7 +80,7 @@ HUB = Format(open_hub, holds="rows", is_utf8=False)
 
 def _load(file: SourceFile) -> Any:
     """Open a dataset at the commit in the plan."""
-    allow_pandas()
+    expect_foreign_code()
     named = hub_name(file.path)
     try:
         import datasets
