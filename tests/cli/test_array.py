@@ -180,3 +180,23 @@ def test_a_killed_task_is_started_again(planned, start, tmp_path, tokmill, files
     whole = tmp_path / "whole"
     assert tokmill("pretrain", RECORDS, "-t", TOKENIZER, "-o", whole, *SMALL, *PARTS).code == 0
     assert files_of(out) == files_of(whole)
+
+
+def test_the_error_of_a_task_says_what_belongs_to_the_plan(tmp_path, tokmill, monkeypatch):
+    (tmp_path / "in.jsonl").write_bytes(RECORDS.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "an output"
+    planned = tokmill("plan", "in.jsonl", "-t", TOKENIZER, "-o", out, "--write", *SMALL, *PARTS)
+    assert rows(planned.out)["then"] == f"tokmill finish '{out}'"
+    work = ("run-part", out, "--index", "0", "--of", "2")
+    with (tmp_path / "in.jsonl").open("a") as file:
+        file.write("{}")
+    assert tokmill(*work).error.endswith(
+        "with --overwrite when nothing writes to it (an option of the command that wrote the plan)"
+    )
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert tokmill(*work).error.endswith(
+        f"; the plan has relative paths, and this task runs in {tmp_path / 'elsewhere'}: start it "
+        "where the run was planned"
+    )

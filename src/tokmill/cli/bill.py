@@ -5,6 +5,7 @@ Precedence: option, variable, `--deepspeed`, `--config`, the dataset's own confi
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -168,7 +169,9 @@ def show_at_end(config: Config, manifest: dict[str, Any]) -> None:
         warn(f"no bill: {error}")
         return
     show()
-    show_bill(bill, more=f"tokmill report {directory} --all, or --explain (formulas)")
+    show_bill(
+        bill, more=f"tokmill report {shlex.quote(str(directory))} --all, or --explain (formulas)"
+    )
 
 
 @click.command("memory", cls=GroupedCommand, first=(*FIRST, "states", "compare"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,9 +118,11 @@ def _packing(config: Config, n_samples: int) -> str:
 
 def array_steps(status: ArrayStatus, packs: str = "") -> list[tuple[str, str]]:
     """Return what to do with the plan of an array; `packs`: what the finish says of packing."""
-    output, parts, code = status.directory, status.parts, allowing(status.code)
+    output, parts = status.directory, status.parts
+    named = shlex.quote(output)
+    code = allowing(status.code)
     return [
         ("plan", f"{output}: {plural(parts, 'part')}, so up to {plural(parts, 'task')}"),
-        ("tasks", f"tokmill run-part {output} --index I --of N{code}, for every I from 0 to N - 1"),
-        ("then", f"tokmill finish {output}{code}{packs}"),
+        ("tasks", f"tokmill run-part {named} --index I --of N{code}, for every I from 0 to N - 1"),
+        ("then", f"tokmill finish {named}{code}{packs}"),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -201,7 +202,7 @@ def status(output: str, as_json: bool) -> None:
     if as_json:
         show_json(asdict(state))
         return
-    finish_command = f"tokmill finish {output}{allowing(state.code)}"
+    finish_command = f"tokmill finish {shlex.quote(output)}{allowing(state.code)}"
     dataset = "not finished" if state.undone else f"not finished: {finish_command}"
     is_working = state.is_working or state.are_tasks_working
     if is_working:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,7 +58,9 @@ class PackSource(RowSource):
         """Return the names of the files of the pack index; raises `UsageError` without one."""
         if self.split in manifest.get("packs", {}):
             return pack_names(self.split, manifest["packs"][self.split])
-        how = f"documents are not packed: run tokmill pack {self.directory} --length=4096"
+        how = (
+            f"documents are not packed: run tokmill pack {quote(str(self.directory))} --length=4096"
+        )
         if self.kind == "sft":
             how = "samples are not packed: make it with tokmill sft --packing=4096"
         raise UsageError(f"{self.directory}: its {how}, or read it with documents or windows")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import tempfile
 import time
 import weakref
@@ -217,7 +218,8 @@ class Bucket:
             raise UsageError(f"{other.where}: expected a place in {self.root}, as {self.where} is")
         if other.differs(entry):
             raise VerifyError(
-                f"{other.where}/{entry.name}: missing or cut: see tokmill verify {other.where}"
+                f"{other.where}/{entry.name}: missing or cut: see tokmill verify "
+                f"{shlex.quote(other.where)}"
             )
         source, target = (
             f"{place.where.removeprefix(self.root)}/{named}"

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import shlex
 import time
 from pathlib import Path
 from stat import S_ISREG
@@ -138,7 +139,9 @@ class Directory:
             raise UsageError(f"{other.where}: expected a directory, as {self.where} is one")
         source = other.mapped / entry.name
         if other.differs(entry):
-            raise VerifyError(f"{source}: missing or cut: see tokmill verify {other.where}")
+            raise VerifyError(
+                f"{source}: missing or cut: see tokmill verify {shlex.quote(other.where)}"
+            )
         self.remove(name)  # of an attempt that was stopped
         with storage_errors(self.local / name):
             if link(source, self.local, name):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -181,7 +182,7 @@ def _undone(where: str, parts: list[int]) -> str:
     named = ", ".join(map(str, parts[:_MOST_NAMED])) + (", …" if len(parts) > _MOST_NAMED else "")
     return (
         f"{where}: {plural(len(parts), 'part')} {_are(len(parts))} not done: {named}: start their "
-        f"tasks again (tokmill status {where} says more), then finish"
+        f"tasks again (tokmill status {quote(where)} says more), then finish"
     )
 
 

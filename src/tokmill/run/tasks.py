@@ -12,6 +12,7 @@ import json
 import platform
 import time
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.checksum import canonical_json
@@ -30,7 +31,9 @@ from tokmill.run.plan import Plan, check_plan, code_named_by, plan_of_json
 from tokmill.run.prepare import workers_and_threads
 from tokmill.run.stopped_rejects import naming_rejects
 from tokmill.settings.schema import Config, RunSettings
+from tokmill.sources.hub import HUB_PREFIX
 from tokmill.storage import status_inside
+from tokmill.urls import is_store
 from tokmill.words import in_utc
 
 if TYPE_CHECKING:
@@ -134,7 +137,7 @@ def run_share(
         observer.started(share, len(records))
         is_done = len(records) == len(share.parts)
         noted = contextlib.nullcontext() if is_done else _noted(run, index, n_tasks)
-        with naming_rejects(place, share.parts), noted:
+        with _for_tasks(share), naming_rejects(place, share.parts), noted:
             records = make_parts(run, observer, observer.progressed, records)
         return tuple(records[part.index] for part in share.parts)
 
@@ -255,6 +258,31 @@ def _refuse_code(plan: Plan, allowed: Collection[str]) -> None:
             f"{plan.spec.config.output.dir}/{PLAN}: names code, {', '.join(code)}, which was not "
             f"run: if you know it, run this command with --allow-code={','.join(code)}"
         )
+
+
+@contextlib.contextmanager
+def _for_tasks(plan: Plan) -> Iterator[None]:
+    """Add to an error what somebody must know who did not plan the run himself."""
+    try:
+        yield
+    except TokmillError as error:
+        message = str(error.args[0])
+        if "--overwrite" in message:
+            message += " (an option of the command that wrote the plan)"
+        files = [piece.file.path for part in plan.parts for piece in part.slices]
+        if any(_is_lost(path) for path in files):
+            message += (
+                f"; the plan has relative paths, and this task runs in {Path.cwd()}: start it "
+                "where the run was planned"
+            )
+        error.args = (message, *error.args[1:])
+        raise
+
+
+def _is_lost(path: str) -> bool:
+    """Return whether a path is relative to a directory, and leads nowhere from here."""
+    is_elsewhere = is_store(path) or path.startswith(HUB_PREFIX)
+    return not is_elsewhere and not Path(path).is_absolute() and not Path(path).exists()
 
 
 # What a task says of itself in a hidden file of `parts/`, until it has ended well

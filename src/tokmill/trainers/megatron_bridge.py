@@ -25,6 +25,7 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -137,7 +138,7 @@ def _plan(source: ExportSource, split: str, options: ExportOptions) -> _Plan:
     check_packing(source, options)
     multiple, capacity = options.pad_samples_to, options.packing
     if not capacity and split not in source.packs:
-        how = f"run tokmill pack {source.directory} --length 4096 first"
+        how = f"run tokmill pack {quote(str(source.directory))} --length 4096 first"
         if source.kind == "sft":
             how = "add --packing with the tokens of a row, such as --packing 4096"
         raise UsageError(

@@ -7,6 +7,7 @@ token is no target, since what comes before it stands in another row, or is anot
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -200,7 +201,7 @@ def check_packing(source: ExportSource, options: ExportOptions) -> None:
     if options.packing and source.kind != "sft":
         raise UsageError(
             "--packing puts whole chats into rows, and this dataset has documents of any length: "
-            f"run tokmill pack {source.directory} --length {options.packing} first"
+            f"run tokmill pack {quote(str(source.directory))} --length {options.packing} first"
         )
     if options.unpacked and source.kind != "sft" and not source.packs:
         raise UsageError("--unpacked is for packs, and this dataset has none: leave it out")
