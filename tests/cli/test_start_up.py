@@ -25,25 +25,26 @@ finally:
 ALWAYS = (
     "awkward", "datasets", "fastokens", "gigatoken", "huggingface_hub", "importlib.metadata",
     "jinja2", "numpy.ma", "obstore", "pandas", "psutil", "ray", "sentencepiece", "torch",
-    "transformers", "tokmill.chat.jinja", "tokmill.executors.ray", "tokmill.loader",
-    "tokmill.mixing", "tokmill.page.report", "tokmill.trainers",
+    "transformers", "tokmill.chat.jinja", "tokmill.loader", "tokmill.mixing", "tokmill.page.report", "tokmill.trainers",
 )  # fmt: skip
 """Packages and modules that no command below needs."""
 
-DECODING = ("multiprocessing", "tokmill.executors.run", "tokmill.run")
-READING = ("pyarrow", "rich", "tokenizers", "tokmill.engines", "tokmill.executors", "tokmill.run")
+DECODING = ("multiprocessing", "pyarrow", "tokmill.dataset.writer", "tokmill.run")
+READING = (
+    "pyarrow", "rich", "tokenizers", "tokmill.dataset.writer", "tokmill.engines", "tokmill.run",
+)  # fmt: skip
 
 UNNEEDED = {
     "--help": ("numpy", "pyarrow", "rich", "tokenizers", "tomllib", "tokmill.settings"),
     "pretrain {input} -t {tokenizer} -o {output}": (
-        "multiprocessing", "rich", "tokmill.bill.full_bill", "tokmill.executors.processes",
-        "tokmill.run.forecast",
+        "multiprocessing", "rich", "tokmill.bill.full_bill", "tokmill.run.forecast",
+        "tokmill.run.ray", "tokmill.run.workers",
     ),
     "pretrain {input} -t {tokenizer} -o {with_engine} --engine gigatoken": ("rich",),
     "inspect {dataset} -n 1": DECODING,
     "stats {dataset}": DECODING,
     "verify {dataset}": READING,
-    "memory --model gpt2": ("numpy", "pyarrow", "tokenizers", "tokmill.executors", "tokmill.run"),
+    "memory --model gpt2": ("numpy", "pyarrow", "tokenizers", "tokmill.run"),
 }  # fmt: skip
 
 

@@ -43,10 +43,8 @@ from tokmill.dataset.packing import (
     pack,
     pack_documents,
 )
-from tokmill.dataset.part_writer import EncodedDocuments, SplitWriter
 from tokmill.dataset.reader import read_intact_manifest
 from tokmill.dataset.sidecars import open_index
-from tokmill.dataset.writer import HashedFile
 from tokmill.errors import UsageError, VerifyError
 from tokmill.settings.declare import parse_quantity
 from tokmill.storage import read_errors, write_chunks
@@ -114,6 +112,8 @@ def write_pack_index(
     `entry`: of the packs in the manifest, which names the files; see `layout.pack_names`. Nothing
     is left if `groups` raises an error, or the disk is full (`StorageError`).
     """
+    from tokmill.dataset.writer import HashedFile
+
     n_samples = 0
     with ExitStack() as stack:
         names = pack_names(split, entry)
@@ -476,6 +476,9 @@ def write_packed_rows(
         VerifyError: a shard or the pack index is broken.
         StorageError: the rows cannot be written.
     """
+    # To verify and to read, nothing is written.
+    from tokmill.dataset.part_writer import EncodedDocuments, SplitWriter
+
     files: list[FileEntry] = []
     rows: dict[str, list[dict[str, Any]]] = {}
     dtype = np.dtype(manifest["dtype"]).newbyteorder("<")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.layout import DATASET_FILE, REJECTS
-from tokmill.dataset.writer import read_rejects
 from tokmill.errors import TokmillError
 from tokmill.inspect.by_field import counts_by_field, most_frequent
 from tokmill.inspect.samples import statistics_of
@@ -389,6 +388,8 @@ def _reasons(totals: Mapping[str, Any]) -> list[tuple[Cell, ...]]:
 
 def reject_examples(directory: Path, manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return two rejects of each reason, the most frequent first, of files in the manifest."""
+    from tokmill.dataset.writer import read_rejects
+
     counts: Mapping[str, int] = manifest["totals"]["rejects"]
     names = [entry["name"] for entry in manifest["files"] if counts]
     paths = [

@@ -12,7 +12,6 @@ import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import pyarrow as pa
 
 from tokmill.words import plural
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
+    import pyarrow as pa
 
 T = TypeVar("T")
 
@@ -91,6 +91,8 @@ def replaced_rows(array: pa.Array, rows: Sequence[int], replaced: Counter[int]) 
 
     It is of strings, or of lists and structs of them.
     """
+    import pyarrow as pa
+
     of_bytes = array.take(pa.array(rows)).view(change_leaves(array.type, bytes_for_text))
     texts = []
     for row, value in zip(rows, of_bytes.to_pylist(), strict=True):
@@ -104,6 +106,7 @@ def replaced_rows(array: pa.Array, rows: Sequence[int], replaced: Counter[int]) 
 
 def change_leaves(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
     """Return a type with a change made to each type in it that is no list or struct."""
+    import pyarrow as pa
 
     def changed(field: pa.Field) -> pa.Field:
         return field.with_type(change_leaves(field.type, change))
@@ -119,6 +122,8 @@ def change_leaves(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType
 
 def bytes_for_text(kind: pa.DataType) -> pa.DataType:
     """Return the type of the same layout whose bytes Arrow does not check."""
+    import pyarrow as pa
+
     return {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(kind, kind)
 
 
