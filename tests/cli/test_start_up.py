@@ -25,7 +25,8 @@ finally:
 ALWAYS = (
     "awkward", "datasets", "fastokens", "gigatoken", "huggingface_hub", "importlib.metadata",
     "jinja2", "numpy.ma", "obstore", "pandas", "psutil", "ray", "sentencepiece", "torch",
-    "transformers", "tokmill.chat.jinja", "tokmill.loader", "tokmill.mixing", "tokmill.page.report", "tokmill.trainers",
+    "transformers", "tokmill.chat.jinja", "tokmill.loader", "tokmill.mixing", "tokmill.page.report",
+    "tokmill.trainers",
 )  # fmt: skip
 """Packages and modules that no command below needs."""
 

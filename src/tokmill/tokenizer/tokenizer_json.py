@@ -112,9 +112,10 @@ def character_bytes() -> Mapping[str, int]:
 
 def token_bytes(token: str) -> bytes:
     """Return the bytes that a byte-level token spells, or its own if it spells none."""
-    byte_of = character_bytes()
-    is_spelled = all(character in byte_of for character in token)
-    return bytes(map(byte_of.__getitem__, token)) if is_spelled else token.encode()
+    try:
+        return bytes(map(character_bytes().__getitem__, token))
+    except KeyError:
+        return token.encode()
 
 
 def is_byte_level(content: Content) -> bool:
