@@ -82,3 +82,31 @@ def test_sha256sum_checks_a_dataset_with_its_checksums(installed: Installed) -> 
     shard.write_bytes(shard.read_bytes()[:-1] + b"\1")
     with pytest.raises(AssertionError, match=r"train-0000000-0000\.bin: FAILED"):
         installed.shell(check)
+
+
+TWINS = {
+    "pretrain": "tokmill.pretrain(",
+    "sft": "tokmill.sft(",
+    "plan": "tokmill.plan(",
+    "run-part": "tokmill.run_part(",
+    "finish": "tokmill.finish(",
+    "mix": "tokmill.mix(",
+    "memory": "tokmill.bill.of(",
+    "verify": ".verify()",
+    "stats": ".stats()",
+    "inspect": (".show(", ".text(", ".mask("),
+    "export": ".export(",
+    "report": (".report(", ".bill("),
+}
+"""What stands for a command in Python; `doctor` and `completion` are for a shell alone."""
+FIRST_PAGES = ["README.md", *(page for page in PAGES if page.startswith("docs/start/"))]
+
+
+@pytest.mark.parametrize("page", FIRST_PAGES)
+def test_each_command_has_its_twin_in_python_on_the_page(page: str) -> None:
+    text = read(page)
+    commands = [command.split() for block in blocks(page) for command in block.commands()]
+    verbs = {words[1] for words in commands if words[0] == "tokmill"} - {"doctor"}
+    for verb in verbs:
+        twins = TWINS[verb] if isinstance(TWINS[verb], tuple) else (TWINS[verb],)
+        assert any(twin in text for twin in twins), verb
