@@ -7,6 +7,7 @@ and makes the gradients of its weights; the gradient of a tied embedding waits f
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -332,7 +333,8 @@ def _made_gradients(stage: Stage, number: int, passed: Iterable[RankTensor]) -> 
 
 def _layers_after(share: RankTensor, number: int) -> int:
     """Return how many layers after a layer have a copy of a tensor."""
-    return len([other for other in share.layers or () if other > number])
+    layers = share.layers or ()  # in ascending order
+    return len(layers) - bisect_right(layers, number)
 
 
 def _made_with(layer: Iterable[RankTensor], own: Part) -> list[RankTensor]:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from bench.plans import commands, plan_of
-from tokmill.bill.gpus import Need
+from tokmill.bill.gpus import Need, find_gpu
+from tokmill.bill.host_ram.host import host_limit
+from tokmill.bill.host_ram.machine import Machine
+from tokmill.bill.models.load import load_model
+from tokmill.bill.remedies.advice import gpu_limit
 from tokmill.bill.remedies.search import Limit, Search, of_training
 from tokmill.cli.main import cli
-from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import ModelSettings, TrainingSettings
 
 QLORA_70B = "--model llama-2-70b --gpu 24GB --adapter qlora"
 """Whose 4-bit weights are larger than the GPU."""
@@ -72,3 +77,45 @@ def test_of_two_limits_both_decide() -> None:
     (found,) = Search(Limit(on_gpu, 5), Limit(on_host, 100)).plan(how, offload)
     assert (found.peak_bytes, found.host_bytes, found.verdict) == (5, 100, "fits")
     assert Search(Limit(on_gpu, 5), Limit(on_host, 99)).plan(how, offload) == ()
+
+
+def test_settings_that_a_limit_surely_refuses_are_not_billed_for_the_others() -> None:
+    billed: list[TrainingSettings] = []
+
+    def on_gpu(training: TrainingSettings) -> Need:
+        billed.append(training)
+        return Need(100, 100)
+
+    def on_host(training: TrainingSettings) -> Need:
+        return Need(50, 50)
+
+    how = TrainingSettings(sequence=4096, gpus=8, micro_batch=8)
+    savings = list(of_training(how))
+    impossible = Limit(on_host, 10, least=lambda training: 50)
+    assert Search(Limit(on_gpu, 5), impossible).plan(how, savings) == ()
+    assert len(billed) <= len(savings) + 1  # each alone, to see which help
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama-3-8b", "gpt-oss-20b"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"checkpointing": "full", "activation_offload": True},
+        {"adapter": "qlora", "sharding": "fsdp", "checkpointing": "full"},
+        {"sharding": "zero-3", "offload": "all", "loss": "kernel"},
+        {"framework": "megatron", "tensor_parallel": 2, "sequence_parallel": True},
+        {"framework": "megatron", "pipeline_parallel": 2, "precision": "mixed-18"},
+        {"precision": "pure-16", "loss": "fused", "micro_batch": 8, "sequence": 256},
+        {"reference_model": True, "precision": "pure-16", "micro_batch": 2},
+    ],
+)
+def test_the_part_of_a_need_that_is_found_sooner_is_never_more(
+    name: str, changes: dict[str, Any]
+) -> None:
+    settings: dict[str, Any] = {"gpus": 8, "sequence": 1024} | changes
+    training, model = TrainingSettings(**settings), load_model(ModelSettings(name=name))
+    limits = (gpu_limit(model, find_gpu("H100")), host_limit(model, None, Machine(1 << 40)))
+    for limit in limits:
+        assert limit.least is not None
+        assert 0 < limit.least(training) <= limit.need(training).n_bytes

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -313,19 +314,37 @@ class HostBill:
         }
 
 
+def _settings_of_gpu(training: TrainingSettings) -> dict[str, Any]:
+    """Return values for the settings that change nothing in host RAM: such are billed once."""
+    values: dict[str, Any] = {"optimizer_step": "foreach", "loss": "full", "fragmentation": 0}
+    if not training.activation_offload:
+        values |= {"attention": "auto", "checkpointing": "none"}
+    return values
+
+
 def host_limit(
     model: Model | None, size: DatasetSize | None, machine: Machine
 ) -> Limit[TrainingSettings]:
     """Return the host RAM of a machine, and what settings need of it."""
 
-    def need(training: TrainingSettings) -> Need:
+    @cache
+    def billed(training: TrainingSettings) -> Need:
         completed = complete_training(training, model, size)
         loading = Loading.of(completed, size, machine)
         peak = _peak_of(tuple(_moments(model, loading)))
         shm_bytes = sum(line.n_bytes for line in loading.shared())
         return Need(peak.n_bytes, peak.high_bytes, shm_bytes)
 
-    return Limit(need, machine.usable_bytes, machine.shm_bytes)
+    def need(training: TrainingSettings) -> Need:
+        return billed(replace(training, **_settings_of_gpu(training)))
+
+    def least(training: TrainingSettings) -> int:
+        # The trainers themselves, with the packages that make a model.
+        symbols = {"R": ranks_per_node(training), "interpreter": machine.interpreter_bytes}
+        formulas = (PROCESSES,) if model is None else (PROCESSES, IMPORTED)
+        return sum(formula.evaluate(symbols) for formula in formulas)
+
+    return Limit(need, machine.usable_bytes, machine.shm_bytes, least)
 
 
 def host_bill(

@@ -26,7 +26,7 @@ from tokmill.bill.remedies.search import (
 )
 from tokmill.bill.servers import context_of, server_name
 from tokmill.bill.serving import host_experts_bytes, inference_bill
-from tokmill.bill.states.states import rank_states
+from tokmill.bill.states.states import standing_bytes
 from tokmill.bill.training_bill import training_bill
 from tokmill.settings.training import InferenceSettings, TrainingSettings
 
@@ -40,6 +40,11 @@ _ON_HOST: dict[str, Any] = {
     "start_method": "fork",
 }  # fmt: skip
 """Settings of host RAM alone, as the bill of a GPU may have them."""
+_OF_ACTIVATIONS: dict[str, Any] = {
+    "micro_batch": 1, "checkpointing": "none", "loss": "full", "attention": "auto",
+    "activation_offload": False,
+}  # fmt: skip
+"""Settings that change nothing in weights and optimizer states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +93,25 @@ def gpu_limit(model: Model, gpu: Gpu) -> Limit[TrainingSettings]:
         return billed(replace(training, **_ON_HOST))
 
     @cache
-    def states(training: TrainingSettings) -> int:
-        standing = rank_states(model, complete_training(training, model, None))
-        return sum(line.n_bytes for line in (standing.weights, *standing.optimizer))
+    def standing(training: TrainingSettings) -> int:
+        return standing_bytes(model, complete_training(training, model, None))
 
-    return Limit(
-        need, gpu.memory_bytes, least=lambda training: states(replace(training, **_ON_HOST))
-    )
+    def least(training: TrainingSettings) -> int:
+        states = standing(replace(training, **_ON_HOST, **_OF_ACTIVATIONS))
+        return states + least_activations(model, training)
+
+    return Limit(need, gpu.memory_bytes, least=least)
+
+
+def least_activations(model: Model, training: TrainingSettings) -> int:
+    """Return bytes that are there when backward starts: at least layers' inputs and logits."""
+    ranks = training.tensor_parallel * training.context_parallel
+    tokens = training.micro_batch * training.sequence
+    layers = 0 if training.activation_offload else model.layers // training.pipeline_parallel
+    inputs = 2 * tokens * layers * model.hidden
+    has_logits = training.loss != "fused" and training.pipeline_parallel == 1
+    logits = 4 * tokens * model.outputs if has_logits and model.has_shape else 0
+    return (inputs + logits) // ranks
 
 
 def advise(

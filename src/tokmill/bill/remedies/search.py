@@ -263,13 +263,21 @@ class Search(Generic[S]):
     def __init__(self, *limits: Limit[S]) -> None:
         self._limits = limits
         self._known: list[dict[S, Need]] = [{} for _ in limits]
+        self._surely_exceeds: dict[S, bool] = {}
 
     def fits(self, settings: S, *, surely: bool = False) -> bool:
         """Return whether the expected needs of settings fit, or `surely` their upper bounds.
 
         Settings that contradict each other do not fit.
         """
-        return all(self._fits(settings, place, surely=surely) for place in range(len(self._limits)))
+        if settings not in self._surely_exceeds:
+            exceeds = any(limit.surely_exceeded(settings) for limit in self._limits)
+            self._surely_exceeds[settings] = exceeds
+        if self._surely_exceeds[settings]:
+            return False
+        # The last limits, of the host and the disk, are found sooner than that of the GPU.
+        places = reversed(range(len(self._limits)))
+        return all(self._fits(settings, place, surely=surely) for place in places)
 
     def fits_first(self, settings: S) -> bool:
         """Return whether the upper bound surely meets the first limit, whatever the others are."""
@@ -277,8 +285,6 @@ class Search(Generic[S]):
 
     def _fits(self, settings: S, place: int, *, surely: bool) -> bool:
         limit = self._limits[place]
-        if settings not in self._known[place] and limit.surely_exceeded(settings):
-            return False
         need = self._need_of(settings, place)
         n_bytes = need.high_bytes if surely else need.n_bytes
         known = replace(need, n_bytes=n_bytes, high_bytes=n_bytes, missing="")
@@ -314,6 +320,8 @@ class Search(Generic[S]):
         goals = (True,) if self.fits(settings) else (True, False)
         for level, surely in product(sorted({each.level for each in helpful}), goals):
             for group in _groups(_by_name(each for each in helpful if each.level <= level)):
+                if all(each.level < level for alike in group for each in alike):
+                    continue  # tried before, on a lower level
                 chosen = self._mildest(settings, group, surely=surely)
                 if chosen:
                     before = [_with(settings, chosen[:n]) for n in range(len(chosen))]
@@ -385,9 +393,10 @@ def _groups(usable: list[list[Saving]]) -> list[tuple[list[Saving], ...]]:
 
 def _with(settings: S, savings: Iterable[Saving]) -> S:
     """Return settings with the changes of savings."""
+    changes: dict[str, Any] = {}
     for saving in savings:
-        settings = replace(settings, **saving.changes)
-    return settings
+        changes |= saving.changes
+    return replace(settings, **changes) if changes else settings
 
 
 def largest(fits: Callable[[int], bool], most: int) -> int:

@@ -149,6 +149,8 @@ def fullest_stage(model: Model, training: TrainingSettings) -> int:
 
     The first stage has the embedding and the most micro batches in flight.
     """
+    if training.pipeline_parallel == 1:
+        return 0
     tensors = _all_stages(model, training)
     matrices = tuple(share for share in tensors if share.tensor.kind != "vector")
     return max(
@@ -171,6 +173,8 @@ def _of_stage(
     tensors: tuple[RankTensor, ...], model: Model, training: TrainingSettings, stage: int
 ) -> tuple[RankTensor, ...]:
     """Return the tensors of a stage: the first has the embedding, the last what follows layers."""
+    if training.pipeline_parallel == 1:
+        return tensors
     last = training.pipeline_parallel - 1
     layers = frozenset(stage_layers(model, training, stage))
     own = []

@@ -202,6 +202,24 @@ def rank_states(model: Model, training: TrainingSettings, stage: int | None = No
     )
 
 
+def standing_bytes(model: Model, training: TrainingSettings) -> int:
+    """Return the bytes of weights and optimizer states, the part of `rank_states` found soonest.
+
+    Raises:
+        UsageError: settings contradict each other or the model.
+    """
+    check_parallelism(model, training)
+    tensors = rank_tensors(model, training)
+    offloads = training.offload != "none"
+    stepped = () if offloads else tuple(share for share in tensors if share.trained)
+    on_gpu = () if training.offload == "all" else tensors
+    ranks = shards(training, shared=sharding_of(training).optimizer)
+    lines = (
+        _weights_line(on_gpu, model, training), *optimizer_lines(stepped, training, ranks)
+    )  # fmt: skip
+    return sum(line.n_bytes for line in lines)
+
+
 def _left_out(model: Model, training: TrainingSettings) -> Iterator[str]:
     """Yield what is not counted of weights that are gathered, quantized or adapted."""
     if is_counted(model) and sharding_of(training).weights:
