@@ -38,7 +38,7 @@ MANY, TOO_MANY = 10, 20
 ROOMS = {
     "cli, api": 5_810,
     "run": 5_500,
-    "mixing": 3_350,
+    "mixing": 3_670,
     "recipes, rendering": 4_350,
     "sources": 6_250,
     "chat, masks": 10_750,

@@ -172,6 +172,7 @@ KINDS: dict[str, Callable[[str], None]] = {
     "imported": imported,
     "mix": mixed("documents=2x", "wide=1x", shuffle=7, dtype="uint32"),
     "mix-linked": mixed("documents=1x", "kept=1x"),
+    "mix-planned": mixed("documents=2x", shuffle=7, shard_tokens=60),
     "mix-chats": mixed("chats=2x", shuffle=7, dedup="mark"),
     "interrupted": interrupted,
 }

@@ -43,35 +43,45 @@ def whole(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 @pytest.mark.parametrize(
     ("name", "stop"),
-    [("done-run-*", signal.SIGKILL), ("done-part-*", signal.SIGINT), ("hashes-*", signal.SIGKILL)],
+    [
+        (".mix/done-run-*", signal.SIGKILL),
+        ("parts/*.json", signal.SIGINT),
+        (".mix/hashes-*", signal.SIGKILL),
+    ],
 )
 def test_a_stopped_mix_goes_on(texts, whole, tmp_path, start, name, stop) -> None:
     options = ["--shuffle", "3", "--dedup", "--shard-tokens", "90k"]
     arguments = ["mix", f"{texts}=3x", *options, "--workers", "2", "-q"]
     output = tmp_path / "stopped"
     command = start(*arguments, "-o", output)
-    temporary = output / ".mix"
-    status = command.stop_when(lambda: any(temporary.glob(name)), stop)
+    status = command.stop_when(lambda: any(output.glob(name)), stop)
     assert status == (-signal.SIGKILL if stop is signal.SIGKILL else 130)
     assert not (output / "manifest.json").exists()
     if stop is signal.SIGINT:
         assert "the same command continues" in command.errors()
-    kept = {path: path.stat().st_mtime_ns for path in temporary.glob("done-*.json")}
+    kept = times(output / "parts")
     again = tokmill.mix({texts: "3x"}, output=output, workers=1, **SETTINGS)
     again.verify()
     assert [s.name for s in again.shards] == [s.name for s in whole.shards]
     for path in whole.directory.glob("*.bin"):
         assert (output / path.name).read_bytes() == path.read_bytes()
     assert again.manifest["totals"] == whole.manifest["totals"]
-    assert kept or name == "hashes-*"
-    assert not temporary.exists()
+    assert again.manifest["run"]["resumed_parts"] == len(kept)
+    assert kept.items() <= times(output / "parts").items()
+    assert kept or name != "parts/*.json"
+    assert not (output / ".mix").exists()
 
 
-def test_after_a_crash_of_the_machine_all_is_made_again(texts, whole, tmp_path, start) -> None:
+def times(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in folder.glob("[!.]*")}
+
+
+def test_after_a_crash_of_the_machine_parts_are_kept(texts, whole, tmp_path, start) -> None:
     output, options = tmp_path / "stopped", ["--shuffle", "3", "--dedup", "--shard-tokens", "90k"]
     command = start("mix", f"{texts}=3x", *options, "--workers", "2", "-q", "-o", output)
     request = output / ".mix" / "request.json"
-    command.stop_when(lambda: any(request.parent.glob("done-part-*")), signal.SIGKILL)
+    command.stop_when(lambda: any(output.glob("parts/*.json")), signal.SIGKILL)
+    kept = times(output / "parts")
     asked = json.loads(request.read_text())
     request.unlink()
     request.write_text(json.dumps({**asked, "boot": "the boot before"}))
@@ -80,7 +90,9 @@ def test_after_a_crash_of_the_machine_all_is_made_again(texts, whole, tmp_path, 
         path.write_bytes(b"")  # what was not synced is lost
     again = tokmill.mix({texts: "3x"}, output=output, workers=1, **SETTINGS)
     again.verify()
+    assert again.identity == whole.identity
     assert again.manifest["shards"] == whole.manifest["shards"]
+    assert kept.items() <= times(output / "parts").items()
 
 
 def test_a_full_disk_is_said_in_a_line(texts, whole, tmp_path, start) -> None:

@@ -68,16 +68,18 @@ def mix_command(
       tokmill mix baike=0.4 code=0.6 --tokens 60B --shuffle 7 --dedup -o mixed
       tokmill mix wiki=2.5x math=4x -o mixed
     """
-    from tokmill.mixing.make import mix, plan_mix
-
     given = {name: value for name, value in options.items() if value not in (None, ())}
     settings = mix_settings(inputs, config_file, **given)
     with observer(quiet=quiet, as_json=as_json, stopped=CONTINUES) as events:
         if is_plan:
+            from tokmill.mixing.forecast import plan_mix
+
             forecast = plan_mix(settings, events.warned)
             log_result(f"{settings.output}: {plural(forecast['tokens'], 'token')}", **forecast)
             show_json(forecast) if as_json else show_rows(forecast_rows(forecast))
             return
+        from tokmill.mixing.make import mix
+
         manifest = mix(settings, events, overwrite=overwrite)
     if not quiet:
         log_dataset(settings.output, manifest)

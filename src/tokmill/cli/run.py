@@ -19,12 +19,15 @@ from tokmill.cli.options import (
     with_options,
 )
 from tokmill.cli.screen import log_dataset, log_result, observer, show, show_json, show_rows, warn
+from tokmill.dataset.made_by import MIX
 from tokmill.interrupts import CONTINUES, NOT_BEGUN, STDIN_STOPPED, Interrupt
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
 from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from tokmill.run.tasks import ArrayStatus
 
 _MOST_NAMED = 20
 """Numbers of parts that are listed."""
@@ -202,11 +205,7 @@ def status(output: str, as_json: bool) -> None:
     if as_json:
         show_json(asdict(state))
         return
-    finish_command = f"tokmill finish {shlex.quote(output)}{allowing(state.code)}"
-    dataset = "not finished" if state.undone else f"not finished: {finish_command}"
     is_working = state.is_working or state.are_tasks_working
-    if is_working:
-        dataset = f"{'a run is' if state.is_working else 'tasks are'} writing it"
     is_unsure = state.last_written and not state.is_finished
     progress = Progress(**state.totals, elapsed_s=state.elapsed_s)
     show_rows(
@@ -215,11 +214,26 @@ def status(output: str, as_json: bool) -> None:
             *([("written", f"newest object of {state.last_written}")] if is_unsure else ()),
             ("done", f"{len(state.done):,} of {state.parts:,}"),
             *((name, _named(getattr(state, name))) for name in ("running", "failed", "missing")),
-            ("dataset", "finished" if state.is_finished else dataset),
+            ("dataset", _state_of_dataset(state, output)),
         ]
     )
     for task in state.tasks:
         warn(task)
+
+
+def _state_of_dataset(state: ArrayStatus, output: str) -> str:
+    """Return whether a dataset is finished, and else what is going on, or what to do."""
+    if state.is_finished:
+        return "finished"
+    if state.is_working:
+        return f"{state.made_by} is writing it"
+    if state.are_tasks_working:
+        return "tasks are writing it"
+    if state.made_by == MIX:
+        return "not finished: the same tokmill mix command continues it"
+    if state.undone:
+        return "not finished"
+    return f"not finished: tokmill finish {shlex.quote(output)}{allowing(state.code)}"
 
 
 def _named(parts: Sequence[int]) -> str:

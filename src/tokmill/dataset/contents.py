@@ -8,7 +8,7 @@ its; if anything else stands there, that is named, and nothing is removed.
 |-------------------------------------------|------------------------------------------------------|
 | an export                                 | those of its record                                  |
 | a dataset with an intact manifest         | those of the manifest                                |
-| one without, or with a damaged manifest   | those that its plan, or a mix's request, can make    |
+| one without, or with a damaged manifest   | those that its plan can make                         |
 
 Besides, whatever a process that was killed can have left there: its lock, temporary files, notes of
 tasks, indexes of packs.
@@ -161,9 +161,11 @@ def _names_of_dataset(place: Place, entries: Entries) -> Callable[[str], bool] |
         listed = {MANIFEST, *(file["name"] for file in manifest["files"])}
         may_have = OwnedNames()  # a stranger's manifest may list anything
         return lambda name: (name in listed and may_have.has(name)) or _may_be_left(name)
-    owned = owned_names(place, entries) or _names_of_request(place, entries)
+    owned = owned_names(place, entries)
     if owned is None and manifest is not None:
         owned = OwnedNames()
+    if owned is None and entries.get(MIX_REQUEST) is not None:
+        owned = OwnedNames(0)  # a mix without a plan has hidden files alone
     if owned is None:
         return None
     names = owned
@@ -200,16 +202,6 @@ def owned_names(place: Place, entries: Entries) -> OwnedNames | None:
     if entries[PLAN] is None:
         raise StateError(f"{where}: not a regular file: choose another --output")
     return OwnedNames.of_plan(place.read(PLAN), where)
-
-
-def _names_of_request(place: Place, entries: Entries) -> OwnedNames | None:
-    """Return the names that a mix which was stopped owns; None without its request."""
-    if entries.get(MIX_REQUEST) is None:
-        return None
-    try:
-        return OwnedNames(int(json.loads(place.read(MIX_REQUEST))["parts"]))
-    except (ValueError, TypeError, LookupError, RecursionError):
-        return OwnedNames()
 
 
 def is_hidden(name: str) -> bool:

@@ -112,11 +112,11 @@ def plan_entry(place: Place, algorithm: str) -> FileEntry:
     return digest_of_chunks(place.chunks(PLAN), algorithm).entry(PLAN)
 
 
-def usage(wall_s: float, peak_memory_bytes: int = 0) -> dict[str, Any]:
+def usage(wall_s: float, peak_memory_bytes: int, n_resumed: int) -> dict[str, Any]:
     """Return the key `run` of a dataset for which no text was read."""
     return {
         "wall_s": round(wall_s, 3),
         "text_bytes_per_s": 0,
         "peak_memory_bytes": peak_memory_bytes,
-        "resumed_parts": 0,
+        "resumed_parts": n_resumed,
     }

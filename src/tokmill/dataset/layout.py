@@ -71,7 +71,7 @@ MIX = ".mix"
 """The folder inside an output for what the tasks of a mix write for each other."""
 
 MIX_REQUEST = f"{MIX}/request.json"
-"""File of a mix that is being made: what was asked, and how many parts it can have."""
+"""File of a mix that is being made: which one, and since which start of the machine."""
 
 MIX_FILE = re.compile(
     r"\.mix/(?:(?:request|stamps|done-[a-z]+-[0-9]+)\.json"

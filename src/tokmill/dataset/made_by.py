@@ -1,8 +1,8 @@
 """What made the dataset that stands in a place: a run, a mix or an import; or that it is an export.
 
-A run and an import have a plan and parts, so they can be looked at, continued, and shared out to
-tasks. A mix and an export are one call each. Whoever needs a plan asks here, and says what works
-instead.
+All datasets have a plan and parts, so they can be looked at and continued. The parts of a run or an
+import can be shared out to tasks; a mix is one call, whose plan comes after a look at its inputs;
+an export has neither. Whoever needs a plan or tasks asks here, and says what works instead.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 
 RUN, MIX, IMPORT, EXPORT = "a run", "a mix", "an import", "an export"
 
-_IMPORT_ENGINE = "import"
-"""Name of the engine in plan and manifest of an imported dataset."""
+MIX_ENGINE = "mix"
+_MAKERS = {"import": IMPORT, MIX_ENGINE: MIX}
+"""By the name of the engine in plan and manifest, where no text was encoded."""
 
 MANIFEST_BEGINNING = b'{\n"config":'
 """The first bytes of every manifest."""
 
-_FOR_RUNS = "status, run-part and finish are for runs"
+_FOR_TASKS = "run-part and finish are for runs that are shared out to tasks"
 
 
 def made_by(entries: Mapping[str, int | None], read: Callable[[str], bytes]) -> str:
@@ -45,19 +46,17 @@ def made_by(entries: Mapping[str, int | None], read: Callable[[str], bytes]) -> 
     names = {name for name, n_bytes in entries.items() if n_bytes is not None}
     if EXPORT_RECORD in names:
         return EXPORT
-    manifest = read(MANIFEST) if MANIFEST in names else b""
-    is_finished = manifest.startswith(MANIFEST_BEGINNING)
-    if is_finished and isinstance(_value(manifest, "mix"), dict):
-        return MIX
-    if not is_finished and MIX_REQUEST in names:
-        return MIX
-    plan = read(PLAN) if PLAN in names else b""
-    is_planned = plan.startswith(PLAN_BEGINNING)
-    if not is_finished and not is_planned:
-        return ""
-    engine = _value(manifest if is_finished else plan, "engine")
-    is_imported = isinstance(engine, dict) and engine.get("name") == _IMPORT_ENGINE
-    return IMPORT if is_imported else RUN
+    for name, beginning in ((MANIFEST, MANIFEST_BEGINNING), (PLAN, PLAN_BEGINNING)):
+        content = read(name) if name in names else b""
+        if content.startswith(beginning):
+            engine = _value(content, "engine")
+            return maker_of(engine.get("name") if isinstance(engine, dict) else None)
+    return MIX if MIX_REQUEST in names else ""
+
+
+def maker_of(engine: object) -> str:
+    """Return what makes the plan or the manifest that names an engine."""
+    return _MAKERS.get(engine, RUN) if isinstance(engine, str) else RUN
 
 
 def maker_in(place: Place) -> str:
@@ -89,22 +88,39 @@ def unfinished(where: str, maker: str) -> StateError | UsageError:
     )
 
 
-def no_run(place: Place, maker: str) -> UsageError:
-    """Return the error of a command for runs at the output of something else."""
-    where, is_finished = place.where, bool(place.stamp(MANIFEST))
+def no_plan(place: Place, maker: str) -> UsageError:
+    """Return the error of a command that needs a plan, where something stands without one."""
+    where = place.where
     if maker == EXPORT:
-        return UsageError(f"{where}: holds an export: {_FOR_RUNS}: name the output of one")
-    if is_finished:
-        lacks = f", but no {PLAN}" if maker == RUN else ""
+        return UsageError(f"{where}: holds an export, which has no parts: name the output of a run")
+    if place.stamp(MANIFEST):
         return UsageError(
-            f"{where}: holds {maker} that is finished{lacks}: {_FOR_RUNS}; "
-            f"tokmill verify {quote(where)} checks it"
+            f"{where}: holds {maker} that is finished, but no {PLAN}: tokmill verify "
+            f"{quote(where)} checks it"
         )
     if place.mapped is not None and is_locked(place.mapped):
-        return UsageError(f"{where}: a mix is writing here: wait for its end; {_FOR_RUNS}")
+        return UsageError(
+            f"{where}: a mix is looking at its inputs, and has no parts yet: wait for its plan"
+        )
+    return UsageError(
+        f"{where}: holds a mix that was stopped before it had parts: the same tokmill mix command "
+        "continues it"
+    )
+
+
+def no_tasks(place: Place) -> UsageError:
+    """Return the error of a command for tasks at a mix that has a plan."""
+    where = place.where
+    if place.stamp(MANIFEST):
+        return UsageError(
+            f"{where}: holds a mix that is finished: {_FOR_TASKS}; tokmill verify {quote(where)} "
+            "checks it"
+        )
+    if place.mapped is not None and is_locked(place.mapped):
+        return UsageError(f"{where}: a mix is writing here: wait for its end; {_FOR_TASKS}")
     return UsageError(
         f"{where}: holds a mix that is not finished: the same tokmill mix command continues it; "
-        f"{_FOR_RUNS}"
+        f"{_FOR_TASKS}"
     )
 
 

@@ -98,7 +98,7 @@ FILE = {
     **{f"{name}?": _SUM for name in CHECKSUMS},
 }
 
-_MIX: dict[str, Any] = {
+MIX: dict[str, Any] = {
     "fingerprint": TEXT,
     "settings": {},
     "sources": [
@@ -111,8 +111,8 @@ _MIX: dict[str, Any] = {
     "val_fractions?": [NUMBER],
     **dict.fromkeys(("duplicates?", "overlap?"), COUNT),
 }
-_MIX["inputs"] = [
-    {"directory": TEXT, "identity?": TEXT, "first_part": COUNT, "first_slice": _SLICE, "mix?": _MIX}
+MIX["inputs"] = [
+    {"directory": TEXT, "identity?": TEXT, "first_part": COUNT, "first_slice": _SLICE, "mix?": MIX}
 ]
 
 
@@ -159,7 +159,7 @@ _SHAPE = {
     "sources": _SOURCES,
     "shards": _shards("(?:train|val)-[0-9]{7,}-[0-9]{4,}"),
     "files": [FILE],
-    "mix?": _MIX,
+    "mix?": MIX,
     "run": {
         **dict.fromkeys(("wall_s", "text_bytes_per_s", "start_s?", "cpu_s?"), NUMBER),
         **dict.fromkeys(("peak_memory_bytes", "resumed_parts"), COUNT),

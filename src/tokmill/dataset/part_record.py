@@ -75,6 +75,11 @@ class PartRecord:
         if self.rejects is not None:
             yield self.rejects
 
+    def entry(self, algorithm: str) -> FileEntry:
+        """Return the entry of the record's own file."""
+        digest = digest_of_chunks([self.as_bytes()], algorithm)
+        return digest.entry(f"{PARTS}/{part_name(self.part)}")
+
     def total(self) -> Counts:
         """Return the sum of the counts of all slices."""
         total = Counts()
@@ -192,8 +197,7 @@ class Sums:
         self.histogram.update(dict(enumerate(record.length_histogram)))
         self.n_slices += len(slices)
         self.files += (entry.as_json() for entry in record.files())
-        digest = digest_of_chunks([record.as_bytes()], self.algorithm)
-        self.files.append(digest.entry(f"{PARTS}/{part_name(record.part)}").as_json())
+        self.files.append(record.entry(self.algorithm).as_json())
 
     def _add_source(self, key: tuple[str, int], counts: Counts) -> None:
         """Add the counts of a slice to those of the earlier slices of its file."""

@@ -16,7 +16,7 @@ from tokmill.dataset.layout import (
     PLAN,
     check_format_version,
 )
-from tokmill.dataset.manifest_shape import ENGINE, EXTENSION, FILE, READING, RULES
+from tokmill.dataset.manifest_shape import ENGINE, EXTENSION, FILE, MIX, READING, RULES
 from tokmill.dataset.shapes import ANY, COUNT, FLAG, ID, TEXT, is_text, shape_problem_of
 from tokmill.errors import StateError
 from tokmill.settings.schema import CHECKSUMS
@@ -35,6 +35,7 @@ class OwnedNames:
     """The names that a run can give to files of its directory.
 
     `n_parts` and `is_sft` are None if the plan is damaged: then every name of a dataset is owned.
+    Of a mix, `is_sft` is None, too.
     """
 
     n_parts: int | None = None
@@ -46,10 +47,12 @@ class OwnedNames:
         plan, problem, is_tokmills = _parsed(content)
         if not is_tokmills:
             raise _foreign(where, problem)
-        if problem or not isinstance(plan.get("parts"), list):
+        n_linked = plan.get("linked_parts", 0)
+        if problem or not isinstance(plan.get("parts"), list) or not isinstance(n_linked, int):
             return cls()
         check_format_version(plan.get("format_version", FORMAT_VERSION), where)
-        return cls(len(plan["parts"]), "template_sha256" in plan)
+        n_parts = max(len(plan["parts"]), n_linked)
+        return cls(n_parts, None if "mix" in plan else "template_sha256" in plan)
 
     def has(self, name: str) -> bool:
         """Return whether `name`, relative to the directory, can belong to this run."""
@@ -84,7 +87,9 @@ _SHAPE = {
     "template_sha256?": TEXT,
     "template_tokens?": {ANY: TEXT},
     "tokens?": _TOKEN_RULES,
-    "tokenizer": {**FILE, "name": {KEPT_TOKENIZER}},
+    "mix?": MIX,
+    "linked_parts?": COUNT,
+    "tokenizer?": {**FILE, "name": {KEPT_TOKENIZER}},
     "task?": {
         "config": {ANY: {}},
         "template": TEXT,
@@ -107,8 +112,9 @@ _SLICE_KINDS = [int] * 4
 def _values_problem(plan: Mapping[str, Any]) -> str:
     """Return a line on the first file or slice that cannot be one, or ''."""
     try:
-        FileEntry.from_json(plan["tokenizer"])
-    except ValueError as error:
+        if "tokenizer" in plan or "mix" not in plan:  # an input of a mix may have lost its own
+            FileEntry.from_json(plan["tokenizer"])
+    except (ValueError, KeyError) as error:
         return str(error)
     for name in ("files", "parts"):
         if not isinstance(plan.get(name), list):

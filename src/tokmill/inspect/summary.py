@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.counts import CHECKED, ROUTED, SKIPPED, USUAL
+from tokmill.dataset.layout import MANIFEST, PLAN
 from tokmill.dataset.rules import rule_in_words, rules_in
 from tokmill.engines.engine import REFERENCE
 from tokmill.inspect.kept_markers import markers_line, markers_row
@@ -409,8 +410,8 @@ def _files(manifest: Mapping[str, Any]) -> str:
         kind = "rejects" if entry["name"].startswith("rejects/") else entry["name"].split(".")[-1]
         kinds[kind] = kinds.get(kind, 0) + 1
     listed = [f"{n} .{kind}" for kind, n in sorted(kinds.items()) if kind in _KINDS]
-    plan = [] if "mix" in manifest else ["plan.json"]
-    return ", ".join([*listed, "manifest.json", *plan])
+    plan = [PLAN] if any(file["name"] == PLAN for file in manifest["files"]) else []
+    return ", ".join([*listed, MANIFEST, *plan])
 
 
 def _time(run: Mapping[str, Any]) -> str:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 CHECK = "check"
 """The name of the task that sums a file."""
 
-_STAMPS = "stamps.json"
+STAMPS = "stamps.json"
 
 
 class InputFile(NamedTuple):
@@ -76,9 +76,9 @@ class InputFiles:
         Raises:
             VerifyError: a file is missing, or has another size than its manifest says.
         """
-        if not temporary.has(_STAMPS):
+        if not temporary.has(STAMPS):
             return False
-        for number, written, _ in json.loads(temporary.read(_STAMPS)):
+        for number, written, _ in json.loads(temporary.read(STAMPS)):
             file = self.files[number]
             checked = self._datasets[file.directory]
             checked.watch([file.path])
@@ -92,8 +92,8 @@ class InputFiles:
         Raises:
             VerifyError: a file is missing, or has another size than its manifest says.
         """
-        if temporary.has(_STAMPS):
-            for number, written, changed in json.loads(temporary.read(_STAMPS)):
+        if temporary.has(STAMPS):
+            for number, written, changed in json.loads(temporary.read(STAMPS)):
                 file = self.files[number]
                 self._datasets[file.directory].stamps[file.path] = Stamp(tuple(written), changed)
             return
@@ -102,7 +102,7 @@ class InputFiles:
             checked = self._datasets[file.directory]
             checked.watch([file.path])
             rows.append([number, *checked.stamps[file.path]])
-        with temporary.new(_STAMPS) as file_of_stamps:
+        with temporary.new(STAMPS, is_durable=True) as file_of_stamps:
             file_of_stamps.write(json.dumps(rows).encode())
 
     def check_first(self) -> None:

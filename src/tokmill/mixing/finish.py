@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokmill.dataset.counts import Counts
+from tokmill.dataset.counts import Counts, documents_by_length
 from tokmill.dataset.finish import Statement
+from tokmill.dataset.made_by import MIX_ENGINE
 from tokmill.dataset.rules import joined_rules
 from tokmill.mixing.batch import read_chunk, rows_of, trained
 from tokmill.mixing.survey import LEFT_OUT
@@ -21,11 +22,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.dataset.checksum import FileEntry
+    from tokmill.dataset.part_record import PartRecord
     from tokmill.mixing.inputs import Inputs
     from tokmill.mixing.tasks import Job
-
-_ENGINE = "mix"
-"""Name of the engine in the manifest of a mix: nothing was encoded."""
 
 _NOT_TAKEN = "not in the share"
 """Why a document is left out that no filter has refused."""
@@ -95,11 +94,11 @@ def _request_name(inputs: Inputs, row: int) -> str:
     return dataset.place
 
 
-def _engine(inputs: Inputs) -> dict[str, Any]:
-    """Return the manifest's entry for the engine."""
+def engine_of(inputs: Inputs) -> dict[str, Any]:
+    """Return the entry for the engine of plan and manifest: nothing was encoded."""
     engines = dict.fromkeys(d.manifest["engine"]["name"] for d in inputs.datasets)
     return {
-        "name": _ENGINE,
+        "name": MIX_ENGINE,
         "version": __version__,
         "reason": f"documents of finished datasets, encoded by {', '.join(engines)}",
         "mb_per_s": {},
@@ -132,7 +131,7 @@ def statement_of(
         rules=joined_rules(inputs.rules),
         config=_config(job),
         tokenizer=inputs.manifest["tokenizer"],
-        engine=_engine(inputs),
+        engine=engine_of(inputs),
         totals=_totals(inputs, rows),
         length_histogram=length_histogram,
         sources=rows,
@@ -178,6 +177,29 @@ def _mask(inputs: Inputs) -> dict[str, Any]:
     masks = [dataset.manifest["mask"] for dataset in inputs.datasets]
     templates = " and ".join(dict.fromkeys(mask["template"] for mask in masks))
     return {**masks[0], "template": templates, "cut": sum(mask["cut"] for mask in masks)}
+
+
+class PartSums(NamedTuple):
+    """The parts of a mix, summed up: files, rows of the manifest, documents by length."""
+
+    files: Sequence[FileEntry]
+    shards: Sequence[Mapping[str, Any]]
+    length_histogram: Sequence[int]
+
+
+def sums_of(records: Mapping[int, PartRecord], algorithm: str) -> PartSums:
+    """Return the sums of all parts, in their order; `algorithm`: of the checksums.
+
+    Slices of origins are numbered over all inputs, so each shard begins with slice 0.
+    """
+    files: list[FileEntry] = []
+    shards: list[Mapping[str, Any]] = []
+    by_length = documents_by_length(np.zeros(0, np.int64))
+    for _, record in sorted(records.items()):
+        shards += [shard.as_row() for shard in record.shards]
+        files += [*record.files(), record.entry(algorithm)]
+        by_length[: len(record.length_histogram)] += record.length_histogram
+    return PartSums(files, shards, np.trim_zeros(by_length, "b").tolist())
 
 
 def linked_histogram(inputs: Inputs) -> list[int]:

@@ -117,6 +117,11 @@ class MixSettings:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
 
+def is_unset(name: str, value: object) -> bool:
+    """Return whether the value of a setting is the default, which asks for nothing."""
+    return bool(value == settings_of(_SECTION, MixSettings)[name].default)
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One source as it was asked for.

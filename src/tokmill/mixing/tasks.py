@@ -1,7 +1,7 @@
 """The tasks of a mix, in this process or on workers; each leaves a file when it is done.
 
-A task that is done is not done again, unless the machine was started anew since: what tasks write
-for each other is not synced.
+A part leaves its record, as in any run. The others write for the parts, in `.mix`: what is done
+there is not done again, unless the machine was started anew since, as it is not synced.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,8 +20,8 @@ from tokmill.children import do_items, work_on
 from tokmill.dataset.checked import CheckedFiles
 from tokmill.dataset.layout import SHARD_BYTES
 from tokmill.dataset.part_writer import PartWriter
-from tokmill.dataset.typed_json import to_json
 from tokmill.loader.order import shuffled
+from tokmill.machine.limits import usable_cores
 from tokmill.mixing.batch import (
     bounds,
     documents_of,
@@ -43,6 +43,7 @@ from tokmill.mixing.selection import Selection
 from tokmill.mixing.settings import MixSettings
 from tokmill.mixing.survey import DUPLICATE, Survey, open_reasons, survey_batch
 from tokmill.mixing.temporary import Temporary
+from tokmill.run.mixes import MixPlan
 from tokmill.settings.schema import BLAKE3, OutputSettings
 from tokmill.storage import storage_errors
 
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
     from tokmill.children import Do
     from tokmill.dataset.checksum import FileEntry
+    from tokmill.dataset.counts import Counts
+    from tokmill.dataset.part_writer import EncodedDocuments
     from tokmill.dataset.place import Place
     from tokmill.mixing.checks import InputFile
     from tokmill.mixing.inputs import Chunk, Inputs
@@ -59,6 +62,9 @@ if TYPE_CHECKING:
 
     Task = tuple[str, int]
     """The name of a task and its number."""
+
+PART = "part"
+"""The name of the task that writes a part."""
 
 _MODULE = __name__
 """Its `main` runs in a worker."""
@@ -78,7 +84,7 @@ class Job:
         taken: of each source.
         pieces: what is written, in order.
         runs: the numbers of the pieces of each run of a shuffle.
-        parts: of the output.
+        parts: of the output; `plan` has the same ones, as everybody may read them.
     """
 
     place: Place
@@ -95,6 +101,10 @@ class Job:
     pieces: Sequence[Piece] = ()
     runs: Sequence[tuple[int, ...]] = ()
     parts: Sequence[OutputPart] = ()
+    plan: MixPlan = field(default_factory=lambda: MixPlan({}, ()))
+
+    def check(self) -> None:
+        """Do nothing: the place is held, so no other run took it over."""
 
     @property
     def output(self) -> OutputSettings:
@@ -152,7 +162,7 @@ class Worker:
     def do(self, name: str, number: int) -> Outcome:
         """Do a task unless it is done."""
         temporary, done = self._job.temporary, f"done-{name}-{number}.json"
-        if temporary.has(done):
+        if name != PART and temporary.has(done):
             return Outcome(0, json.loads(temporary.read(done)), set())
         tasks = {
             CHECK: self._check,
@@ -161,12 +171,13 @@ class Worker:
             "places": self._place,
             "marks": self._mark,
             "run": self._sort,
-            "part": self._write,
+            PART: self._write,
         }
         with storage_errors(temporary.output):
             n_tokens, value = tasks[name](number)
-        with temporary.new(done) as file:
-            file.write(json.dumps(value).encode())
+        if name != PART:  # whose record says that it is done
+            with temporary.new(done) as file:
+                file.write(json.dumps(value).encode())
         summed = [checked.summed for checked in self._checked.values()]
         return Outcome(n_tokens, value, set().union(*summed))
 
@@ -248,31 +259,33 @@ class Worker:
         return sum(piece.tokens for piece in pieces), None
 
     def _write(self, number: int) -> tuple[int, Any]:
-        """Write a part of the output."""
+        """Write a part of the output, and its record."""
         job, part = self._job, self._job.parts[number]
-        writer = PartWriter(job.place, part.number, "", job.output)
+        planned = job.plan.parts[number]
+        writer = PartWriter(job.place, number, job.plan.fingerprint_of(planned), job.output)
         try:
-            for batch in self._batches(part):
-                writer.append(part.split, documents_of(batch, job.inputs))
+            for slice_index, batch in self._batches(part):
+                documents = documents_of(batch, job.inputs)
+                writer.append(part.split, documents)
+                _count(writer.counts_of(slice_index), documents)
+            for slice_index, piece in enumerate(planned.slices):
+                writer.counts_of(slice_index).input_bytes = piece.n_bytes
             writer.end()
+            writer.finish()
         except BaseException:
             writer.close()
             raise
-        n_tokens = sum(shard.tokens for shard in writer.shards)
-        return n_tokens, {
-            "shards": to_json(writer.shards),
-            "length_histogram": writer.length_histogram.tolist(),
-        }
+        return sum(shard.tokens for shard in writer.shards), None
 
-    def _batches(self, part: OutputPart) -> Iterator[pa.RecordBatch]:
-        """Yield the documents of a part."""
+    def _batches(self, part: OutputPart) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the documents of a part, each batch with the number of its slice."""
         job = self._job
-        for number in part.pieces:
-            yield self._taken_of(job.pieces[number])
+        for slice_index, number in enumerate(part.pieces):
+            yield slice_index, self._taken_of(job.pieces[number])
         runs = [i for i, run in enumerate(job.runs) if job.pieces[run[0]].split == part.split]
         for places in ranges_of(part, job.pieces, job.inputs.chunk_tokens):
             spans = [read_run(job.temporary, f"run-{i}", places.start, places.stop) for i in runs]
-            yield sorted_by_place(spans)
+            yield 0, sorted_by_place(spans)
 
     def _taken_of(self, piece: Piece) -> pa.RecordBatch:
         """Return the documents of a piece."""
@@ -281,6 +294,24 @@ class Worker:
         batch = self._read(chunk)
         taken = np.flatnonzero(self._selection.times(chunk) > piece.repeat)
         return batch if len(taken) == len(batch) else batch.take(pa.array(taken))
+
+
+_TOKENS_OF_A_WORKER = 16 << 20
+"""A worker takes about 0.4 s to start, and 0.1 to 0.3 s for so many tokens."""
+
+
+def n_workers_of(inputs: Inputs, settings: MixSettings) -> int:
+    """Return the workers; by default a core has one if that has more to do than to start."""
+    return settings.workers or min(usable_cores(), 1 + inputs.n_tokens // _TOKENS_OF_A_WORKER)
+
+
+def _count(counts: Counts, documents: EncodedDocuments) -> None:
+    """Add documents to the counts of their slice; each counts as a record."""
+    counts.records += len(documents)
+    counts.documents += len(documents)
+    counts.tokens += len(documents.tokens)
+    if "mask" in documents.of_tokens:
+        counts.trained_tokens += int(np.count_nonzero(documents.of_tokens["mask"]))
 
 
 def do_tasks(

@@ -60,14 +60,17 @@ class Temporary:
         return open_inside(self.output, f"{MIX}/{name}")
 
     @contextmanager
-    def new(self, name: str) -> Iterator[BinaryIO]:
-        """Yield a new file, which appears under its name at the end, if no error is raised."""
+    def new(self, name: str, *, is_durable: bool = False) -> Iterator[BinaryIO]:
+        """Yield a new file, which appears under its name at the end, if no error is raised.
+
+        `is_durable`: it is there after a crash of the machine, too.
+        """
         with PendingFile(self.output, f"{MIX}/{name}") as pending:
             with storage_errors(pending.path):
                 file = BufferedWriter(os.fdopen(os.dup(pending.file.fileno()), "wb", 0))
                 with file:
                     yield file
-            pending.commit(replace=True, is_durable=False)
+            pending.commit(replace=True, is_durable=is_durable)
 
     def make_zeros(self, name: str, n_bytes: int) -> None:
         """Make a file of zeros that `map_writable` can change, unless it is there."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tokmill.dataset.checksum import FileEntry
 from tokmill.dataset.contents import contents_of, owned_names, remove_contents
 from tokmill.dataset.layout import KEPT_TOKENIZER, LOCK_NAME, MANIFEST, PLAN
-from tokmill.dataset.made_by import maker_in, no_run
+from tokmill.dataset.made_by import maker_in, no_plan, no_tasks
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import IMPORT, REFERENCE, engine_row, engine_threads, engine_version
 from tokmill.errors import StateError, StorageError, UsageError
@@ -280,11 +280,13 @@ def read_planned(place: Place, run: RunSettings | None = None) -> Plan:
     made of it.
 
     Raises:
-        UsageError: there is no plan.
+        UsageError: there is no plan, or it is that of a mix.
         StateError: the plan is damaged, or of another version of tokmill, of the engine, of the
             reference or of the parser than is installed here.
     """
     written, stamp = written_plan(place)
+    if "mix" in written:
+        raise no_tasks(place)
     machine = platform.node()
     if written["tokmill_version"] != __version__:
         raise StateError(
@@ -301,10 +303,10 @@ def read_planned(place: Place, run: RunSettings | None = None) -> Plan:
 
 
 def written_plan(place: Place) -> tuple[dict[str, Any], str]:
-    """Return what `read_plan` does; raises `UsageError` without the plan of a run."""
+    """Return what `read_plan` does; raises `UsageError` without a plan."""
     written = read_plan(place)
     if written is None and (maker := maker_in(place)):
-        raise no_run(place, maker)
+        raise no_plan(place, maker)
     if written is None:
         raise UsageError(
             f"{place.where}/{PLAN}: no such plan: write it first, on one machine (tokmill plan … "

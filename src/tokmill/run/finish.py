@@ -17,18 +17,24 @@ import pyarrow as pa
 from tokmill.dataset.contents import remove_leftovers
 from tokmill.dataset.counts import CUT_SAMPLES, Increments
 from tokmill.dataset.finish import Statement, plan_entry, write_manifest
-from tokmill.dataset.layout import MANIFEST, PARTS, REJECTS, part_name
+from tokmill.dataset.layout import MANIFEST, REJECTS
 from tokmill.dataset.part_record import Sums
 from tokmill.dataset.plan_file import OwnedNames
 from tokmill.dataset.typed_json import to_json
-from tokmill.errors import RecordError, StateError, StorageError, UsageError
-from tokmill.interrupts import STDIN_STOPPED
+from tokmill.errors import RecordError, StateError, UsageError
 from tokmill.recipes.engines import reference_loader
 from tokmill.recipes.left_out import check_read_fields
 from tokmill.recipes.table import Recipes
 from tokmill.rendering.user_functions import local_function
 from tokmill.run.begin import begun, used_seconds
-from tokmill.run.output import complete_manifest, records_of_parts, refuse_foreign, remove_notes
+from tokmill.run.output import (
+    are,
+    complete_manifest,
+    make_parts,
+    records_of_parts,
+    refuse_foreign,
+    remove_notes,
+)
 from tokmill.run.part import run_part
 from tokmill.run.reject_limits import RejectLimit, check_outcome, sum_unread
 from tokmill.run.stopped_rejects import (
@@ -50,14 +56,10 @@ if TYPE_CHECKING:
 
     from tokmill.dataset.manifest import SourceEntry
     from tokmill.dataset.part_record import PartRecord
-    from tokmill.dataset.place import Place
     from tokmill.recipes.spec import Part
     from tokmill.run.begin import Begun, Observer
     from tokmill.run.imports import ImportSettings
     from tokmill.run.plan import Plan
-
-_TIMES = 2
-"""How often parts are made: again, if a file of one was removed while the run went on."""
 
 _MOST_REJECTS = 20
 """Files of rejects that are read for examples in a message."""
@@ -125,9 +127,13 @@ def finished_run(run: Begun, observer: Observer, *, is_array: bool = False) -> d
     stage_s = {"prepare": used_seconds(start)}
     n_resumed = len(records)
     limit = RejectLimit(plan.spec.config.limits, observer.progressed)
+
+    def make(parts: Sequence[Part]) -> None:
+        run_parts(run, parts, limit.progressed)
+
     with naming_rejects(place, plan.parts):
         try:
-            records = make_parts(run, observer, limit.progressed, records)
+            records = make_parts(run, observer.warned, make, limit.progressed, records)
         except BaseException:
             remove_leftovers(place)  # of workers that were killed
             raise
@@ -181,7 +187,7 @@ def _undone(where: str, parts: list[int]) -> str:
     """Return the message that parts are not done, by their numbers."""
     named = ", ".join(map(str, parts[:_MOST_NAMED])) + (", …" if len(parts) > _MOST_NAMED else "")
     return (
-        f"{where}: {plural(len(parts), 'part')} {_are(len(parts))} not done: {named}: start their "
+        f"{where}: {plural(len(parts), 'part')} {are(len(parts))} not done: {named}: start their "
         f"tasks again (tokmill status {quote(where)} says more), then finish"
     )
 
@@ -193,48 +199,6 @@ def start_seconds(stage_s: Mapping[str, StageSeconds]) -> float:
     """
     first, encode = stage_s["prepare"], stage_s.get("encode")
     return first.wall_s if encode is None else encode.since_s - first.since_s
-
-
-def make_parts(
-    run: Begun,
-    observer: Observer,
-    report: Callable[[Increments], None],
-    records: dict[int, PartRecord],
-) -> dict[int, PartRecord]:
-    """Make the parts that have no record yet; return the records of all, as the place holds them.
-
-    `records` is emptied: they are read again, and may be large. Parts whose files were removed or
-    changed meanwhile, as by the late writer of an earlier plan, are made again. `report` gets what
-    earlier attempts have done, too.
-
-    Raises:
-        StorageError: they were again.
-        KeyboardInterrupt: with a message about the parts that are kept.
-    """
-    place, plan = run.place, run.plan
-    for record in records.values():
-        done = record.total()
-        numbers = done.input_bytes, done.text_bytes, done.records, done.documents, done.tokens
-        report(Increments(*numbers, done.drops, done.rejects, resumed=True))
-    for n_left in reversed(range(_TIMES)):
-        left = [part for part in plan.parts if part.index not in records]
-        records.clear()
-        remove_stopped_rejects(place, left)
-        try:
-            if left:
-                run_parts(run, left, report)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(_kept(plan, place)) from None
-        run.check()
-        records, missing = records_of_parts(plan, place, None, run.check)
-        if not missing:
-            break
-        name = next(iter(missing.values()))
-        told = f"{place.where}/{name}: changed or removed while the run went on"
-        if not n_left:
-            raise StorageError(f"{told}, twice: run the same command again to make it again")
-        observer.warned(f"{told}: {plural(len(missing), 'part')} {_are(len(missing))} made again")
-    return records
 
 
 def run_parts(run: Begun, parts: Sequence[Part], report: Callable[[Increments], None]) -> None:
@@ -256,27 +220,6 @@ def run_parts(run: Begun, parts: Sequence[Part], report: Callable[[Increments], 
         recipes = Recipes(spec)
         for part in parts:
             run_part(spec, part, run.place, recipes.of(part), report)
-
-
-def _kept(plan: Plan, place: Place) -> str:
-    """Return the message of an interrupt, about the parts that are kept.
-
-    They are counted in the place: a worker may have written a record that it could not report.
-    """
-    if any(piece.file.path == "-" for part in plan.parts[:1] for piece in part.slices):
-        return STDIN_STOPPED
-    names = {f"{PARTS}/{part_name(part.index)}" for part in plan.parts}
-    n_done = len(names & place.entries().keys())
-    if not n_done:
-        return "interrupted; no part was done, so nothing is kept: the same command begins again"
-    return (
-        f"interrupted; {n_done:,} of {plural(len(plan.parts), 'part')} {_are(n_done)} kept: the "
-        "same command continues"
-    )
-
-
-def _are(n: int) -> str:
-    return "is" if n == 1 else "are"
 
 
 def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,31 +8,62 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tokmill.dataset.checksum import FileEntry
 from tokmill.dataset.contents import DATASET, foreign_message, is_hidden, is_note
+from tokmill.dataset.counts import Increments
 from tokmill.dataset.layout import KEPT_TOKENIZER, MANIFEST, PARTS, PLAN, part_name
 from tokmill.dataset.made_by import IMPORT, MANIFEST_BEGINNING, RUN, held_by_other, maker_in
 from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.dataset.part_record import parse_record
 from tokmill.dataset.reader import is_intact
-from tokmill.errors import StateError
-from tokmill.run.stopped_rejects import is_stopped_rejects
+from tokmill.errors import StateError, StorageError
+from tokmill.interrupts import STDIN_STOPPED
+from tokmill.run.stopped_rejects import is_stopped_rejects, remove_stopped_rejects
+from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tokmill.dataset.part_record import PartRecord
     from tokmill.dataset.place import Place
     from tokmill.dataset.plan_file import OwnedNames
     from tokmill.recipes.spec import Part
-    from tokmill.run.plan import Plan
 
     Entries = Mapping[str, int | None]
 
+_TIMES = 2
+"""How often parts are made: again, if a file of one was removed while the run went on."""
+
 _READERS = 16
 """Files of a place that are looked at at once: a request to a store takes 50 ms."""
+
+
+class Planned(Protocol):
+    """A plan: of a run, an import or a mix."""
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """Return the parts, in order; those of a share of an array need not begin with 0."""
+
+    def fingerprint_of(self, part: Part) -> str:
+        """Return the sha256 of what decides the bytes of a part."""
+
+
+class PlannedRun(Protocol):
+    """What goes on in a place that is held."""
+
+    @property
+    def place(self) -> Place:
+        """Return the place."""
+
+    @property
+    def plan(self) -> Planned:
+        """Return the plan that stands there."""
+
+    def check(self) -> None:
+        """Check that no other run took the place over; raises `StateError`."""
 
 
 def refuse_foreign(place: Place, entries: Entries, owned: OwnedNames | None) -> None:
@@ -101,7 +132,7 @@ def holds_only_plan(entries: Entries) -> bool:
 
 
 def records_of_parts(
-    plan: Plan, place: Place, entries: Entries | None, check: Callable[[], None] | None = None
+    plan: Planned, place: Place, entries: Entries | None, check: Callable[[], None] | None = None
 ) -> tuple[dict[int, PartRecord], dict[int, str]]:
     """Return the records of the parts that are done, and what the others lack; both by number.
 
@@ -131,7 +162,7 @@ def records_of_parts(
         except FileNotFoundError:
             return part.index, name
         wrong = [entry.name for entry in record.files() if differs(entry)]
-        if record.fingerprint == part.fingerprint(plan.spec) and not wrong:
+        if record.fingerprint == plan.fingerprint_of(part) and not wrong:
             return part.index, record
         if check is not None:
             for file in (name, *wrong):
@@ -151,6 +182,71 @@ def records_of_parts(
                 records[index] = outcome
                 del missing[index]
     return records, missing
+
+
+def make_parts(
+    run: PlannedRun,
+    warn: Callable[[str], None],
+    make: Callable[[Sequence[Part]], None],
+    report: Callable[[Increments], None],
+    records: dict[int, PartRecord],
+) -> dict[int, PartRecord]:
+    """Make the parts that have no record yet; return the records of all, as the place holds them.
+
+    `make` makes parts, in any order. `records` is emptied: they are read again, and may be large.
+    Parts whose files were removed or changed meanwhile, as by the late writer of an earlier plan,
+    are made again. `report` gets what earlier attempts have done.
+
+    Raises:
+        StorageError: they were again.
+        KeyboardInterrupt: with a message about the parts that are kept.
+    """
+    place, plan = run.place, run.plan
+    for record in records.values():
+        done = record.total()
+        numbers = done.input_bytes, done.text_bytes, done.records, done.documents, done.tokens
+        report(Increments(*numbers, done.drops, done.rejects, resumed=True))
+    for n_left in reversed(range(_TIMES)):
+        left = [part for part in plan.parts if part.index not in records]
+        records.clear()
+        remove_stopped_rejects(place, left)
+        try:
+            if left:
+                make(left)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(_kept(plan, place)) from None
+        run.check()
+        records, missing = records_of_parts(plan, place, None, run.check)
+        if not missing:
+            break
+        name = next(iter(missing.values()))
+        told = f"{place.where}/{name}: changed or removed while the run went on"
+        if not n_left:
+            raise StorageError(f"{told}, twice: run the same command again to make it again")
+        warn(f"{told}: {plural(len(missing), 'part')} {are(len(missing))} made again")
+    return records
+
+
+def _kept(plan: Planned, place: Place) -> str:
+    """Return the message of an interrupt, about the parts that are kept.
+
+    They are counted in the place: a worker may have written a record that it could not report.
+    """
+    if any(piece.file.path == "-" for part in plan.parts[:1] for piece in part.slices):
+        return STDIN_STOPPED
+    names = {f"{PARTS}/{part_name(part.index)}" for part in plan.parts}
+    n_done = len(names & place.entries().keys())
+    if not n_done:
+        return "interrupted; no part was done, so nothing is kept: the same command begins again"
+    return (
+        f"interrupted; {n_done:,} of {plural(len(plan.parts), 'part')} {are(n_done)} kept: the "
+        "same command continues"
+    )
+
+
+def are(n: int) -> str:
+    """Return the verb of `n` things."""
+    return "is" if n == 1 else "are"
 
 
 def complete_manifest(

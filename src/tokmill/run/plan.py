@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.checksum import FileEntry, digest_of_chunks, json_chunks
 from tokmill.dataset.layout import KEPT_TOKENIZER, PLAN, SHARD_BYTES, token_dtype
+from tokmill.dataset.made_by import MIX_ENGINE, maker_of
 from tokmill.dataset.plan_file import PLAN_FORMAT, parse_plan, plan_fingerprint
 from tokmill.dataset.rules import differing_rule, rules_in, rules_of_kind
 from tokmill.engines.choice import EngineChoice
@@ -87,6 +88,10 @@ class Plan:
     spec: RunSpec
     parts: tuple[Part, ...]
     kept: FileEntry
+
+    def fingerprint_of(self, part: Part) -> str:
+        """Return the sha256 of what decides the bytes of a part."""
+        return part.fingerprint(self.spec)
 
     def head(self) -> dict[str, Any]:
         """Return the content of `plan.json` without task, files and parts."""
@@ -358,18 +363,20 @@ def check_same(written: Mapping[str, Any], plan: Plan, place: Place) -> None:
 
 
 def command_of(written: Mapping[str, Any]) -> str:
-    """Return the command that made a plan: `pretrain`, `sft` or `import`."""
+    """Return the command that made a plan: `pretrain`, `sft`, `import` or `mix`."""
     if written["engine"]["name"] == IMPORT:
         return "import"
+    if written["engine"]["name"] == MIX_ENGINE:
+        return "mix"
     return "sft" if "sft" in written["settings"] else "pretrain"
 
 
 def check_command(written: Mapping[str, Any], wanted: str, where: str) -> None:
     """Check that a plan was made by the command that is `wanted`; raises `StateError`."""
-    made = command_of(written)
+    made, maker = command_of(written), maker_of(written["engine"]["name"])
     if made != wanted:
         raise StateError(
-            f"{where}: holds a run of other inputs or settings: it was made by tokmill {made}, "
+            f"{where}: holds {maker} of other inputs or settings: it was made by tokmill {made}, "
             f"this is tokmill {wanted}: choose another --output, or run with --overwrite to start "
             "again"
         )

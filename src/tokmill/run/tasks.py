@@ -20,13 +20,16 @@ from tokmill.dataset.contents import NOTE, is_note
 from tokmill.dataset.counts import Counts
 from tokmill.dataset.layout import MANIFEST, PARTS, PLAN
 from tokmill.dataset.lock import RUN, TASKS
+from tokmill.dataset.made_by import RUN as A_RUN
+from tokmill.dataset.made_by import maker_of
 from tokmill.dataset.plan_file import OwnedNames
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import TokmillError, UsageError
 from tokmill.machine.limits import usable_memory
 from tokmill.run.begin import Begun, begun, output_place, read_planned, used_seconds, written_plan
-from tokmill.run.finish import finished_run, make_parts
-from tokmill.run.output import records_of_parts, refuse_foreign
+from tokmill.run.finish import finished_run, run_parts
+from tokmill.run.mixes import MixPlan
+from tokmill.run.output import make_parts, records_of_parts, refuse_foreign
 from tokmill.run.plan import Plan, check_plan, code_named_by, plan_of_json
 from tokmill.run.prepare import workers_and_threads
 from tokmill.run.stopped_rejects import naming_rejects
@@ -37,12 +40,14 @@ from tokmill.urls import is_store
 from tokmill.words import in_utc
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from tokmill.dataset.part_record import PartRecord
     from tokmill.dataset.place import Place
+    from tokmill.recipes.spec import Part
     from tokmill.run.begin import Observer
     from tokmill.run.imports import ImportSettings
+    from tokmill.run.output import Planned
 
 _NOTE_KEYS = {"index": int, "of": int, "host": str, "since": str, "error": str}
 
@@ -64,6 +69,8 @@ class ArrayStatus:
             not done count as running.
         are_tasks_working: whether tasks are writing here now.
         last_written: of a store, which cannot say that, the time of its newest object.
+        made_by: what these parts are of: `a run`, `a mix` or `an import`. Those of a mix are not
+            shared out to tasks: the call that began it continues it.
         totals: what the parts that are done hold; `total_bytes`: of the whole input.
         elapsed_s: seconds since the plan was written, 0 if unknown.
         code: dotted paths that the plan names, such as `my_render:render`: `run_part` and `finish`
@@ -82,6 +89,7 @@ class ArrayStatus:
     is_working: bool = False
     are_tasks_working: bool = False
     last_written: str = ""
+    made_by: str = A_RUN
     totals: dict[str, int] = field(default_factory=dict)
     elapsed_s: float = 0.0
 
@@ -136,9 +144,13 @@ def run_share(
         records, _ = records_of_parts(share, place, entries, None if is_finished else run.check)
         observer.started(share, len(records))
         is_done = len(records) == len(share.parts)
+
+        def make(parts: Sequence[Part]) -> None:
+            run_parts(run, parts, observer.progressed)
+
         noted = contextlib.nullcontext() if is_done else _noted(run, index, n_tasks)
         with _for_tasks(share), naming_rejects(place, share.parts), noted:
-            records = make_parts(run, observer, observer.progressed, records)
+            records = make_parts(run, observer.warned, make, observer.progressed, records)
         return tuple(records[part.index] for part in share.parts)
 
 
@@ -149,7 +161,14 @@ def array_status(output: str) -> ArrayStatus:
         TokmillError: there is no plan that can be read here.
     """
     place = output_place(output)
-    plan = plan_of_json(*written_plan(place), place, RunSettings())
+    written, stamp = written_plan(place)
+    plan: Planned
+    code: tuple[str, ...] = ()
+    if "mix" in written:
+        plan = MixPlan.from_json(written)
+    else:
+        plan = of_run = plan_of_json(written, stamp, place, RunSettings())
+        code = code_named_by(of_run)
     entries = place.entries()
     done, undone = records_of_parts(plan, place, entries)
     notes = _notes(place, entries)
@@ -173,7 +192,8 @@ def array_status(output: str) -> ArrayStatus:
             for note in notes
         ),
         is_finished=MANIFEST in entries,
-        code=code_named_by(plan),
+        code=code,
+        made_by=maker_of(written["engine"]["name"]),
         is_working=holder == RUN,
         are_tasks_working=holder == TASKS,
         last_written="" if last_written is None else in_utc(last_written),
@@ -182,7 +202,7 @@ def array_status(output: str) -> ArrayStatus:
     )
 
 
-def _totals(plan: Plan, records: Iterable[PartRecord]) -> dict[str, int]:
+def _totals(plan: Planned, records: Iterable[PartRecord]) -> dict[str, int]:
     """Return the sums of some parts, and the bytes of the input of all."""
     total = Counts()
     for record in records:

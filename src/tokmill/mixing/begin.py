@@ -1,0 +1,293 @@
+"""Begin a mix in a place, or continue the one that it holds.
+
+A mix that is being made has a request in its folder `.mix`: which mix the files there are of, and
+since which start of the machine, as they are not synced. Its plan and the records of its parts
+outlast that.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokmill.dataset.checksum import canonical_json, sha256_hex
+from tokmill.dataset.contents import (
+    contents_of,
+    foreign_message,
+    is_hidden,
+    owned_names,
+    remove_contents,
+)
+from tokmill.dataset.identity import identity_of
+from tokmill.dataset.layout import MANIFEST, MIX, MIX_REQUEST, ORIGIN, PLAN, REJECTS
+from tokmill.dataset.made_by import MIX as MADE_BY_MIX
+from tokmill.dataset.made_by import maker_in
+from tokmill.dataset.manifest_shape import files_of_shards
+from tokmill.dataset.plan_file import parse_plan
+from tokmill.dataset.reader import intact_manifest_in, surrounding_dataset
+from tokmill.dataset.sidecars import METADATA
+from tokmill.errors import StateError, StorageError, UsageError
+from tokmill.extensions import find_path
+from tokmill.mixing.checks import STAMPS
+from tokmill.mixing.inputs import slice_of_part
+from tokmill.mixing.settings import MARK, is_unset
+from tokmill.run.output import complete_manifest
+from tokmill.storage import make_folder
+from tokmill.urls import refuse_store, store_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from tokmill.dataset.place import Place
+    from tokmill.mixing.inputs import Input, Inputs
+    from tokmill.mixing.settings import MixSettings
+
+_REMEDY = "name another output, or --overwrite removes it"
+
+_MOST_CHANGES = 3
+"""Differences from the mix that stands at the output that a message names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked: everything that decides the bytes of a mix.
+
+    `settings`: their plain values. `inputs`: directory and identity of each dataset.
+    """
+
+    fingerprint: str
+    settings: Mapping[str, Any]
+    inputs: Sequence[Mapping[str, Any]]
+
+
+def asked_of(settings: MixSettings, inputs: Inputs, lists: Sequence[str]) -> Asked:
+    """Return what was asked; `lists`: the sums of the drop lists."""
+    fingerprint = sha256_hex(canonical_json(_identity(settings, inputs, lists)))
+    datasets = [
+        {"directory": dataset.place, "identity": identity_of(dataset.manifest, dataset.place)}
+        for dataset in inputs.datasets
+    ]
+    return Asked(fingerprint, settings.identity(), datasets)
+
+
+def _identity(settings: MixSettings, inputs: Inputs, lists: Sequence[str]) -> dict[str, Any]:
+    """Return what decides the bytes of a mix, and nothing of how its inputs were made.
+
+    `lists`: the sums of the drop lists.
+    """
+    code = ""
+    if settings.where and (extension := find_path("where", settings.where).extension):
+        code = extension.sha256
+    return {
+        "settings": settings.identity(),
+        "inputs": [_input_identity(dataset) for dataset in inputs.datasets],
+        # Which documents each request takes: a source is named by the paths of its dataset.
+        "request_of_source": inputs.request_of_row.tolist(),
+        "slices_of_sources": [len(row.get("slices", (0,))) for row in inputs.rows],
+        "keep": list(inputs.keep),
+        "packing": [inputs.packing, inputs.has_packed_rows],
+        "drop": list(lists),
+        "where": code,
+    }
+
+
+def _input_identity(dataset: Input) -> list[Any]:
+    """Return the identity of an input with all that a mix carries, and the slices of its shards.
+
+    What is carried: origins, kept fields and rejects.
+    """
+    manifest = dataset.manifest
+    beside = [
+        name
+        for name, _ in files_of_shards(manifest["shards"], manifest)
+        if name.endswith((ORIGIN, METADATA))
+    ]
+    rejects = (file["name"] for file in manifest["files"])
+    beside += sorted(name for name in rejects if name.startswith(f"{REJECTS}/"))
+    slices = []
+    for shard in manifest["shards"]:
+        part = int(shard["name"].split("-")[1])
+        first = shard.get("first_slice", slice_of_part(manifest.get("mix", {}), part))
+        slices.append([shard["name"], first])
+    return [identity_of(manifest, dataset.place, beside), slices]
+
+
+def check_output(place: Place, inputs: Inputs, settings: MixSettings) -> None:
+    """Check that the inputs can be read, and that none of them stands in the output.
+
+    Raises:
+        StateError: one does, or the output is inside a dataset.
+        UsageError: the output or an input is in a store, and this is more than a merge.
+    """
+    output = Path(settings.output).resolve()
+    if outer := surrounding_dataset(output):
+        raise StateError(f"{place.where}: is inside the dataset {outer}: name another output")
+    for dataset in inputs.datasets:
+        if store_url(dataset.directory):
+            if place.mapped is not None or not is_linked(settings, inputs) or settings.dedup:
+                refuse_store(dataset.directory)
+        elif output in ((source := dataset.directory.resolve()), *source.parents):
+            raise StateError(
+                f"{place.where}: {dataset.place} would be replaced: name another output"
+            )
+        elif place.mapped is None:
+            raise UsageError(
+                f"{dataset.place}: is on a disk and the output in a store: write the mix to a "
+                "disk, and copy it"
+            )
+
+
+def is_linked(settings: MixSettings, inputs: Inputs) -> bool:
+    """Return whether all shards stay as they are."""
+    is_whole = all(r.epochs == 1 and not r.source for r in inputs.requests)
+    changes = settings.is_shuffled or settings.has_filters or settings.shard_tokens
+    is_widened = any(d.manifest["dtype"] != inputs.dtype.name for d in inputs.datasets)
+    has_others = any(dataset.keep != inputs.keep for dataset in inputs.datasets)
+    is_same = not (changes or is_widened or has_others)
+    return is_whole and is_same and settings.dedup in ("", MARK)
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """How a mix begins.
+
+    Attributes:
+        complete: the manifest, if nothing is left to do.
+        is_repair: the mix was finished, and has lost a file since: its other parts are sound.
+    """
+
+    complete: dict[str, Any] | None = None
+    is_repair: bool = False
+
+
+def begin(place: Place, asked: Asked, warn: Callable[[str], None], *, overwrite: bool) -> Beginning:
+    """Begin a mix in a place that is held, or find what is left to do of the one that it holds.
+
+    Raises:
+        StateError: something else stands there; nothing was changed.
+    """
+    if overwrite:
+        begin_again(place, asked)
+        return Beginning()
+    contents = contents_of(place)
+    if MANIFEST in contents.ours:
+        return _of_finished(place, asked, warn)
+    if contents.in_the_way:
+        raise StateError(foreign_message(place.where, contents.what, contents.in_the_way))
+    fingerprint, boot = _request_in(place)
+    if PLAN in contents.ours:
+        earlier = parse_plan(place.read(PLAN), f"{place.where}/{PLAN}").get("mix")
+        _check_same(place, earlier, asked)
+    elif fingerprint != asked.fingerprint and not all(map(is_hidden, contents.ours)):
+        raise StateError(f"{place.where}: holds {contents.what} that is not this mix: {_REMEDY}")
+    # Without the stamps nobody knows whether the parts are of the inputs as they are now.
+    if fingerprint != asked.fingerprint or f"{MIX}/{STAMPS}" not in contents.ours:
+        begin_again(place, asked)
+    elif boot != _boot():
+        for name in contents.ours:
+            if name.startswith(f"{MIX}/") and name not in (MIX_REQUEST, f"{MIX}/{STAMPS}"):
+                place.remove(name)
+        _request(place, asked)
+    return Beginning()
+
+
+def _of_finished(place: Place, asked: Asked, warn: Callable[[str], None]) -> Beginning:
+    """Return how a mix begins where a manifest stands.
+
+    Raises:
+        StateError: it is of another mix or no mix; or a file is missing of a mix without a plan.
+    """
+    manifest, entries = intact_manifest_in(place), place.entries()
+    _check_same(place, manifest.get("mix"), asked)
+    remove_temporary(place)
+    owned = owned_names(place, entries)
+    if owned is None:
+        for file in manifest["files"]:
+            if entries.get(file["name"]) != file["bytes"]:
+                name = f"{place.where}/{file['name']}"
+                raise StateError(f"{name}: was removed or cut: --overwrite makes the mix again")
+        return Beginning(manifest)
+    complete = complete_manifest(place, entries, owned, warn, lambda: None)
+    if complete is None:
+        _request(place, asked)
+    return Beginning(complete, is_repair=complete is None)
+
+
+def _check_same(place: Place, earlier: Mapping[str, Any] | None, asked: Asked) -> None:
+    """Check that what stands in a place is this mix; raises `StateError`.
+
+    `earlier`: the key `mix` of its plan or manifest; None: it is no mix.
+    """
+    if earlier is None:
+        maker = maker_in(place)
+        raise StateError(f"{place.where}: holds {maker}: {_REMEDY}")
+    if earlier["fingerprint"] == asked.fingerprint:
+        return
+    changes = list(_changes(earlier, asked))
+    more = f" and {len(changes) - _MOST_CHANGES} more" if len(changes) > _MOST_CHANGES else ""
+    told = f"{'; '.join(changes[:_MOST_CHANGES])}{more}: " if changes else ""
+    raise StateError(
+        f"{place.where}: holds {MADE_BY_MIX} of other inputs or settings: {told}{_REMEDY}"
+    )
+
+
+def _changes(earlier: Mapping[str, Any], asked: Asked) -> Iterator[str]:
+    """Yield a line for each setting and each dataset that differs from those of a mix before."""
+    before = earlier["settings"]
+    for key, now in asked.settings.items():
+        if before.get(key, now) != now:
+            were, are = _said(key, before[key]), _said(key, now)
+            if key == "inputs":
+                yield f"the datasets were {were}, are {are}"
+            else:
+                yield f"{key} was {were}, is {are}"
+    identities = {one["directory"]: one.get("identity") for one in earlier["inputs"]}
+    for one in asked.inputs:
+        if identities.get(one["directory"], one["identity"]) != one["identity"]:
+            yield f"{one['directory']} holds other tokens"
+
+
+def _said(key: str, value: Any) -> str:
+    """Return the value of a setting for a message."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return "not set" if is_unset(key, value) else str(value)
+
+
+def begin_again(place: Place, asked: Asked) -> None:
+    """Remove what an earlier mix has left, and ask for this one."""
+    remove_contents(place)
+    _request(place, asked)
+
+
+def _request(place: Place, asked: Asked) -> None:
+    """Write which mix is made."""
+    make_folder(place.local, MIX)
+    request = {"boot": _boot(), "fingerprint": asked.fingerprint}
+    place.write(MIX_REQUEST, json.dumps(request).encode())
+
+
+def _request_in(place: Place) -> tuple[str, str]:
+    """Return the fingerprint of a mix that was stopped, and what `_boot` was then."""
+    try:
+        request = json.loads(place.read(MIX_REQUEST))
+        return request["fingerprint"], request["boot"]
+    except (FileNotFoundError, StorageError, ValueError, LookupError, TypeError, RecursionError):
+        return "", ""
+
+
+def remove_temporary(place: Place) -> None:
+    """Remove what tasks have written for each other."""
+    place.remove(MIX_REQUEST)
+    shutil.rmtree(place.local / MIX, ignore_errors=True)
+
+
+def _boot() -> str:
+    """Return what is another one after the machine was started again; '' where nobody says it."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
