@@ -369,12 +369,15 @@ class RowTokens:
     """Rows, end to end.
 
     `bodies`: `bin` and sidecars, (n_tokens,) each. `starts`: (n_samples,) where samples, or pieces,
-    begin in them. `lengths`: (n_rows,) tokens of rows without padding.
+    begin in them. `lengths`: (n_rows,) tokens of rows without padding. `samples`: (n_samples,)
+    the numbers of their documents in the split. `sample_lengths`: (n_samples,) in tokens.
     """
 
     bodies: dict[str, npt.NDArray[Any]]
     starts: npt.NDArray[np.int64]
     lengths: npt.NDArray[np.int64]
+    samples: npt.NDArray[np.int64]
+    sample_lengths: npt.NDArray[np.int64]
 
 
 class PackReader:
@@ -438,7 +441,8 @@ class PackReader:
             pad = self.pad_id if ending == "bin" else 0
             bodies[ending] = np.full(int((lengths + padding).sum()), pad, dtype)
             self._files.read(spans, ending, bodies[ending])
-        return RowTokens(bodies, targets, lengths)
+        documents = np.asarray(self.packs.samples[places], np.int64)
+        return RowTokens(bodies, targets, lengths, documents, samples.lengths)
 
     def _spans(self, places: npt.NDArray[np.int64]) -> Spans:
         """Return the spans at some places of the index, end to end; raises `IndexError`."""

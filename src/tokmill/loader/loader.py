@@ -111,6 +111,11 @@ class Loader:
         return self._key % self.n_samples
 
     @property
+    def source_names(self) -> tuple[str, ...]:
+        """The names that `source_ids` number: those of all sources of the blend, in its order."""
+        return self._sequence.source_names
+
+    @property
     def batches_per_epoch(self) -> int:
         """Batches of a whole epoch, with its tail."""
         return self._sequence.batches_per_epoch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from tokmill.loader.source import (
     labels_of,
     position_ids,
 )
+from tokmill.offsets import indices_of
 from tokmill.words import plural
 
 if TYPE_CHECKING:
@@ -30,8 +31,15 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.dataset.packs import PackReader
+    from tokmill.dataset.packs import PackReader, RowTokens
     from tokmill.loader.source import AnyDataset, Arrays, Numbers, OpenDataset, Rows
+
+
+TOKEN, SAMPLE = "token", "sample"
+"""What has an equal weight in the loss."""
+
+PADDING = -1
+"""The source of padding."""
 
 
 class PackSource(RowSource):
@@ -46,18 +54,29 @@ class PackSource(RowSource):
     def __init__(self, dataset: AnyDataset, split: str, options: Mapping[str, Any]) -> None:
         self.shift, self.padded = options["shift"], options["pad"]
         self.has_cu_seqlens = options["cu_seqlens"]
-        super().__init__(dataset, split, options, ("shift",))
+        decisive = ("shift", "weights") if options["weights"] == SAMPLE else ("shift",)
+        super().__init__(dataset, split, options, decisive)
         packed = self._manifest["packs"][split]
         self.length, self._n_rows = packed["capacity"], packed["rows"]
         self.fingerprint += f" length={self.length}"
         self.dtypes = dict.fromkeys(("input_ids", "labels", "position_ids"), np.int64)
-        if "weight" in self._files.dtypes:
+        if "weight" in self._files.dtypes or options["weights"] == SAMPLE:
             self.dtypes["weights"] = np.float32
+        if options["sources"]:
+            self.dtypes["source_ids"] = np.int64
+        if self._names is not None and self._wanted is not None:
+            packs = self._reader.packs
+            is_wanted = (
+                self._names.of_documents(np.asarray(packs.samples, np.int64)) == self._wanted
+            )
+            firsts = np.asarray(packs.row_offsets[:-1])
+            self._choose(np.logical_or.reduceat(is_wanted, firsts))
 
     def _beside(self, manifest: Mapping[str, Any]) -> Sequence[str]:
         """Return the names of the files of the pack index; raises `UsageError` without one."""
         if self.split in manifest.get("packs", {}):
-            return pack_names(self.split, manifest["packs"][self.split])
+            names = pack_names(self.split, manifest["packs"][self.split])
+            return [*names, *super()._beside(manifest)]
         how = (
             f"documents are not packed: run tokmill pack {quote(str(self.directory))} --length=4096"
         )
@@ -67,7 +86,7 @@ class PackSource(RowSource):
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return int(self._n_rows)
+        return int(self._n_rows) if self._chosen is None else len(self._chosen)
 
     def __getitems__(self, numbers: Numbers) -> list[Arrays]:
         """Return several rows, read together; see `packs`."""
@@ -129,7 +148,7 @@ class PackSource(RowSource):
 
     def _flat(self, numbers: Numbers) -> tuple[Arrays, npt.NDArray[np.int64]]:
         """Return the arrays of rows, end to end: (n_tokens,) each, and the rows' real tokens."""
-        rows = self._reader.read(self.numbers(numbers), is_padded=self.padded)
+        rows = self._reader.read(self._row_numbers(numbers), is_padded=self.padded)
         read, starts = rows.bodies, rows.starts
         n_tokens, mask = len(read["bin"]), read.get("mask")
         if mask is None:  # of text, all but the first token of a piece, which nothing precedes
@@ -142,6 +161,7 @@ class PackSource(RowSource):
             labels = np.append(labels[1:], IGNORED)
             if "weight" in read:
                 read["weight"] = np.append(read["weight"][1:], np.float32(0))
+        beside = self._of_samples(rows, labels, read.get("weight"))
         if self.padded:  # padding is a segment of its own, so that no sample attends to it
             short = rows.lengths < self.length
             padding = (np.arange(len(rows.lengths)) * self.length + rows.lengths)[short]
@@ -151,9 +171,49 @@ class PackSource(RowSource):
             "labels": labels,
             "position_ids": position_ids(starts, n_tokens),
         }
-        if "weight" in read:
-            arrays["weights"] = read["weight"]
-        return arrays, rows.lengths
+        return arrays | beside, rows.lengths
+
+    def _of_samples(
+        self, rows: RowTokens, labels: npt.NDArray[np.int64], weights: npt.NDArray[Any] | None
+    ) -> Arrays:
+        """Return weights and source ids, and hide the labels of other sources, in place.
+
+        A label is a token of the sample in which it stands, shifted or not.
+        """
+        found: Arrays = {}
+        sample_of = np.full(len(labels), -1, np.int64)
+        inside = indices_of(rows.starts, rows.sample_lengths)
+        sample_of[inside] = np.repeat(np.arange(len(rows.samples)), rows.sample_lengths)
+        if self._names is not None:
+            of_samples = np.append(self._names.of_documents(rows.samples), PADDING)
+            sources = of_samples[sample_of]
+            if self._wanted is not None:
+                labels[sources != self._wanted] = IGNORED
+            if self.source_names:
+                found["source_ids"] = sources
+        if self._options["weights"] == SAMPLE:
+            found["weights"] = _sample_weights(labels, weights, sample_of, len(rows.samples))
+        elif weights is not None:
+            found["weights"] = np.where(labels == IGNORED, np.float32(0), weights)
+        return found
+
+
+def _sample_weights(
+    labels: npt.NDArray[np.int64],
+    weights: npt.NDArray[Any] | None,
+    sample_of: npt.NDArray[np.int64],
+    n_samples: int,
+) -> npt.NDArray[np.float32]:
+    """Return weights whose sum is 1 in each sample: (n_tokens,); 0 where nothing is trained.
+
+    `weights`: of the dataset, None for 1 at each target. `sample_of`: (n_tokens,), -1: padding.
+    """
+    trained = np.flatnonzero(labels != IGNORED)
+    own = np.ones(len(trained)) if weights is None else weights[trained].astype(np.float64)
+    sums = np.bincount(sample_of[trained], own, n_samples)[sample_of[trained]]
+    found = np.zeros(len(labels), np.float32)
+    found[trained] = np.divide(own, sums, out=np.zeros_like(own), where=sums > 0)
+    return found
 
 
 def packs(
@@ -163,6 +223,9 @@ def packs(
     shift: bool,
     pad: bool = True,
     cu_seqlens: bool = True,
+    sources: bool = False,
+    source: str = "",
+    weights: Literal["token", "sample"] = "token",
 ) -> PackSource:
     """Return the packed rows of a dataset as training samples: whole samples side by side.
 
@@ -187,14 +250,27 @@ def packs(
             segment of its own in `position_ids` and `cu_seqlens`. Otherwise a row has its own
             length, and a batch is one row of all samples: (1, n_tokens).
         cu_seqlens: with `cu_seqlens`; their lengths differ from row to row.
+        sources: also `source_ids`: (capacity,) int64, the source of each label's token, a place in
+            the attribute `source_names`; -1 in padding.
+        source: only the rows with a sample of this source, such as `wiki`; the labels of the others
+            are -100. For the validation loss of one source.
+        weights: `token` gives each target the weight of the dataset, or none; `sample` gives
+            targets weights whose sum is 1 in each sample, so that a long answer counts as much as a
+            short one. Weights of the dataset are multiplied first.
 
     Raises:
-        UsageError: there is no dataset, the split is empty, or it is not packed.
+        UsageError: there is no dataset, the split is empty, it is not packed, or no source has the
+            name.
         TokmillError: the manifest is damaged or cannot be read.
 
     Example:
         >>> source = tokmill.loader.packs("sft", shift=False)  # for a model of transformers
         >>> len(source), source[0]["cu_seqlens"]
     """
-    options = {"shift": checked_shift(shift), "pad": bool(pad), "cu_seqlens": bool(cu_seqlens)}
+    if weights not in (TOKEN, SAMPLE):
+        raise UsageError(f"weights: expected token or sample, found {weights!r}")
+    options = {
+        "shift": checked_shift(shift), "pad": bool(pad), "cu_seqlens": bool(cu_seqlens),
+        "sources": bool(sources), "source": source, "weights": weights,
+    }  # fmt: skip
     return PackSource(dataset, split, options)

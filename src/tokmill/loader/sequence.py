@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokmill.loader.source import Arrays
+    from tokmill.loader.source import Arrays, Rows
 
     Step = tuple["Located", int]
     """The rows of a batch of this rank, and the key of the sample after the global batch."""
@@ -63,6 +63,8 @@ class SampleSequence:
         self.sources, weights = _with_weights(sources)
         self.seed, self.shuffle = checked_count("seed", seed, least=0), bool(shuffle)
         self._blend = Blend(weights)
+        n_names = [len(source.source_names) for source in self.sources]
+        self._first_names = np.cumsum([0, *n_names[:-1]])
         self.shares = self._blend.counts
         self._lengths = [len(source) for source in self.sources]
         self.n_samples = sum(self._lengths)
@@ -236,17 +238,31 @@ class SampleSequence:
             batch["is_padding"] = rows.is_padding
         return batch
 
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """Return the names that `source_ids` of batches number: those of all sources, in order."""
+        return tuple(name for source in self.sources for name in source.source_names)
+
     def _rows(self, rows: Located, allocate: Callable[..., Any] | None) -> Arrays:
         first = int(rows.sources[0])
-        if len(self.sources) == 1 or (rows.sources == first).all():
-            return self.sources[first].batch(rows.numbers, allocate)
+        if (rows.sources == first).all():
+            batch = self.sources[first].batch(rows.numbers, allocate)
+            self._number_sources(batch, first, slice(None))
+            return batch
         into = self.sources[first].empty(len(rows.numbers), allocate)
         for number in np.unique(rows.sources).tolist():
             own = np.flatnonzero(rows.sources == number)
             self.sources[number].fill(rows.numbers[own], into, own)
+            self._number_sources(into, number, own)
         if self.sources[first].has_cu_seqlens:
             into["cu_seqlens"] = cu_seqlens(into["position_ids"])
         return into
+
+    def _number_sources(self, batch: Arrays, number: int, rows: Rows) -> None:
+        """Change the source ids of rows of a source into places in `source_names`."""
+        if self._first_names[number]:
+            ids = batch["source_ids"][rows]
+            batch["source_ids"][rows] = np.where(ids < 0, ids, ids + self._first_names[number])
 
 
 def _why_other(found: str, expected: str) -> str:
@@ -301,7 +317,10 @@ def _check_alike(sources: Sequence[RowSource]) -> None:
 
 def _hide(batch: Arrays, rows: NDArray[np.bool_], pad_id: int) -> None:
     """Overwrite padded rows: no target, one segment."""
-    hidden = {"input_ids": pad_id, "labels": IGNORED, "weights": 0, "mask": 0, "document_ids": -1}
+    hidden = {
+        "input_ids": pad_id, "labels": IGNORED, "weights": 0, "mask": 0, "document_ids": -1,
+        "source_ids": -1,
+    }  # fmt: skip
     for name, value in hidden.items():
         if name in batch:
             batch[name][rows] = value

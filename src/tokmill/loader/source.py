@@ -12,9 +12,10 @@ import numpy as np
 
 from tokmill.dataset.documents import Documents, ShardFiles
 from tokmill.dataset.identity import identity_of, replaced
-from tokmill.dataset.layout import SPLITS
+from tokmill.dataset.layout import ORIGIN, SPLITS
 from tokmill.dataset.reader import check_readable, read_manifest
 from tokmill.errors import UsageError
+from tokmill.loader.document_names import DocumentNames
 from tokmill.urls import refuse_store
 
 if TYPE_CHECKING:
@@ -161,6 +162,7 @@ class RowSource(Source):
         padded: whether all rows have `length` tokens.
         dtypes: dtypes of the arrays of a row, by name, without `cu_seqlens`.
         has_cu_seqlens: whether rows and batches have `cu_seqlens`.
+        source_names: of the sources that `source_ids` number; () without `sources=True`.
     """
 
     length: int
@@ -168,6 +170,48 @@ class RowSource(Source):
     padded = True
     dtypes: dict[str, type[np.generic]]
     has_cu_seqlens: bool
+    source_names: tuple[str, ...] = ()
+    _names: DocumentNames | None = None
+    _wanted: int | None = None
+    _chosen: npt.NDArray[np.int64] | None = None
+    """Numbers of the rows that hold a target of the wanted source; None for all rows."""
+
+    def __init__(
+        self,
+        dataset: AnyDataset,
+        split: str,
+        options: Mapping[str, Any],
+        decisive: Sequence[str] = (),
+    ) -> None:
+        name = options["source"]
+        super().__init__(dataset, split, options, (*decisive, *(["source"] if name else [])))
+        if name or options["sources"]:
+            self._names = DocumentNames(self.directory, self._manifest, self._documents)
+        if self._names is not None and options["sources"]:
+            self.source_names = self._names.names
+        if self._names is not None and name:
+            self._wanted = self._names.number(name)
+
+    def _beside(self, manifest: Mapping[str, Any]) -> Sequence[str]:
+        """Return the names of the files that decide which rows are those of a source."""
+        if not self._options["source"]:
+            return ()
+        entries = [entry for entry in self._documents.entries if "first_slice" in entry]
+        return [f"{entry['name']}.{ORIGIN}" for entry in entries]
+
+    def _row_numbers(self, given: Numbers) -> npt.NDArray[np.int64]:
+        """Return the numbers of rows among all rows of the split; raises as `numbers`."""
+        numbers = self.numbers(given)
+        return numbers if self._chosen is None else self._chosen[numbers]
+
+    def _choose(self, holds_target: npt.NDArray[np.bool_]) -> None:
+        """Keep the rows that hold a target of the wanted source: (n_rows,)."""
+        self._chosen = np.flatnonzero(holds_target)
+        if not len(self._chosen):
+            raise UsageError(
+                f"{self.directory}: source {self._options['source']!r}: no row of {self.split} "
+                "has a token of it"
+            )
 
     def __getitems__(self, numbers: Numbers) -> list[Arrays]:
         """Return several rows, read together: (length,) each; see `batch`."""

@@ -9,7 +9,14 @@ import numpy as np
 
 from tokmill.dataset.documents import Spans
 from tokmill.errors import UsageError
-from tokmill.loader.source import EVERY_ROW, RowSource, checked_count, checked_shift, labels_of
+from tokmill.loader.source import (
+    EVERY_ROW,
+    IGNORED,
+    RowSource,
+    checked_count,
+    checked_shift,
+    labels_of,
+)
 from tokmill.loader.source import position_ids as positions_in
 from tokmill.words import plural
 
@@ -20,6 +27,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tokmill.loader.document_names import DocumentNames
     from tokmill.loader.source import AnyDataset, Arrays, Numbers, OpenDataset, Rows
 
 
@@ -47,6 +55,8 @@ class WindowSource(RowSource):
         counts = [entry["tokens"] for entry in self._documents.entries]
         self._stops = np.cumsum(counts, dtype=np.int64)
         self._starts = self._stops - counts
+        if options["sources"]:
+            self.dtypes["source_ids"] = np.int64
         n_tokens = int(self._stops[-1])
         self._n_rows = (n_tokens - self._shift) // self.length
         if not self._n_rows:
@@ -55,23 +65,58 @@ class WindowSource(RowSource):
                 f"{self.length + self._shift:,}: choose a shorter length"
             )
         self.n_left_out = n_tokens - self._n_rows * self.length - self._shift
+        if self._names is not None and self._wanted is not None:
+            self._choose(self._rows_of_source(self._names, self._wanted))
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return self._n_rows
+        return self._n_rows if self._chosen is None else len(self._chosen)
+
+    def _rows_of_source(self, names: DocumentNames, wanted: int) -> npt.NDArray[np.bool_]:
+        """Return which rows hold a target that is a token of a source: (n_rows,)."""
+        changes = np.zeros(self._n_rows + 1, np.int64)
+        for shard in range(len(self._documents.entries)):
+            own = np.flatnonzero(names.of_shard(shard) == wanted)
+            lengths, offsets = self._files.index(shard)
+            starts = offsets[own] // self._files.dtypes["bin"].itemsize + self._starts[shard]
+            first = np.maximum(starts - self._shift, 0) // self.length
+            last = (starts + lengths[own] - 1 - self._shift) // self.length
+            is_inside = (first < self._n_rows) & (last >= first)
+            np.add.at(changes, first[is_inside], 1)
+            np.add.at(changes, np.minimum(last[is_inside] + 1, self._n_rows), -1)
+        return np.cumsum(changes)[:-1] > 0
 
     def fill(self, numbers: Numbers, into: Arrays, rows: Rows = EVERY_ROW) -> None:
         """Read rows into arrays that exist already; see `RowSource.fill`."""
-        starts = self.numbers(numbers) * self.length
+        starts = self._row_numbers(numbers) * self.length
         length, shift = self.length, self._shift
         read = self._read(starts)
         into["input_ids"][rows] = read["bin"][:, :length]
         mask = read["mask"][:, shift:] if "mask" in read else None
-        into["labels"][rows] = labels_of(read["bin"][:, shift:], mask)
-        if "weight" in read:
-            into["weights"][rows] = read["weight"][:, shift:]
+        labels = labels_of(read["bin"][:, shift:], mask).astype(np.int64, copy=False)
+        weights = read["weight"][:, shift:] if "weight" in read else None
+        if self._names is not None and len(starts):
+            sources = self._sources_at(self._names, starts + shift)
+            if self._wanted is not None:
+                labels = np.where(sources == self._wanted, labels, IGNORED)
+            if self._wanted is not None and weights is not None:
+                weights = np.where(sources == self._wanted, weights, np.float32(0))
+            if self.source_names:
+                into["source_ids"][rows] = sources
+        into["labels"][rows] = labels
+        if weights is not None:
+            into["weights"][rows] = weights
         if "document_ids" in self.dtypes or "position_ids" in self.dtypes:
             self._fill_segments(starts, into, rows)
+
+    def _sources_at(
+        self, names: DocumentNames, starts: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """Return the number of each token's source, from each start on: (n, length)."""
+        cuts, documents = self._segments(self._spans(starts, self.length))
+        lengths = np.diff(cuts, append=len(starts) * self.length)
+        sources = names.of_documents(documents)
+        return np.repeat(sources, lengths).reshape(len(starts), self.length)
 
     def _read(self, starts: npt.NDArray[np.int64]) -> Arrays:
         """Return the tokens from each start, and their sidecars: (n, length + shift) each."""
@@ -148,6 +193,8 @@ def windows(
     document_ids: bool = False,
     position_ids: bool = False,
     cu_seqlens: bool = False,
+    sources: bool = False,
+    source: str = "",
 ) -> WindowSource:
     """Return rows of `length` tokens over a split, read as one stream, as training samples.
 
@@ -171,9 +218,14 @@ def windows(
             of the row.
         cu_seqlens: also `cu_seqlens`: (m + 1,) int32, where the documents of the row begin, then
             its length; and `position_ids`.
+        sources: also `source_ids`: (length,) int64, the source of each label's token, a place in
+            the attribute `source_names`.
+        source: only the rows with a token of this source as a target, such as `wiki`; the labels of
+            other tokens are -100. For the validation loss of one source.
 
     Raises:
-        UsageError: there is no dataset, the length is wrong, or the split does not fill a row.
+        UsageError: there is no dataset, the length is wrong, the split does not fill a row, or no
+            source has the name.
         TokmillError: the manifest is damaged or cannot be read.
 
     Example:
@@ -183,6 +235,6 @@ def windows(
     options = {
         "length": checked_count("length", length), "shift": checked_shift(shift),
         "document_ids": bool(document_ids), "position_ids": bool(position_ids),
-        "cu_seqlens": bool(cu_seqlens),
+        "cu_seqlens": bool(cu_seqlens), "sources": bool(sources), "source": source,
     }  # fmt: skip
     return WindowSource(dataset, split, options)

@@ -1,0 +1,86 @@
+"""Which source each document of a split is from: the names, and a number for each document."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokmill.dataset.origins import OriginFinder
+from tokmill.errors import UsageError
+from tokmill.words import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+
+    from tokmill.dataset.documents import Documents
+
+_MOST_SHOWN = 8
+
+
+class DocumentNames:
+    """The sources of a split's documents, by number.
+
+    A source is what the run or the mix named; a file, where nothing is named; the whole dataset,
+    where it does not say which records its documents came from (imported tokens).
+
+    Memory: once a shard is asked for, a byte for each of its documents; two or four where there are
+    more than 256 or 65,536 sources.
+
+    Attributes:
+        names: of the sources, by their number.
+    """
+
+    def __init__(self, directory: Path, manifest: Mapping[str, Any], documents: Documents) -> None:
+        self._directory, self._documents = directory, documents
+        self.has_origins = all("first_slice" in entry for entry in documents.entries)
+        rows = manifest.get("sources", ())
+        labels = [row.get("name") or row["path"] for row in rows]
+        if not self.has_origins or not labels:
+            self.has_origins, labels = False, [directory.name]
+        self.names = tuple(dict.fromkeys(labels))
+        numbers = {name: number for number, name in enumerate(self.names)}
+        self._number_of_row = np.array([numbers[label] for label in labels])
+        self._dtype = np.min_scalar_type(len(self.names) - 1)
+        self._finder = OriginFinder(directory, manifest)
+        self._of_shards: dict[int, npt.NDArray[np.unsignedinteger]] = {}
+
+    def number(self, name: str) -> int:
+        """Return the number of a source; raises `UsageError` if no document is from it."""
+        if not self.has_origins:
+            raise UsageError(
+                f"{self._directory}: source: the dataset does not say which source its documents "
+                "came from (imported tokens have no .origin files)"
+            )
+        if name not in self.names:
+            shown = ", ".join(map(printable, self.names[:_MOST_SHOWN]))
+            more = ", …" if len(self.names) > _MOST_SHOWN else ""
+            raise UsageError(
+                f"{self._directory}: source: expected one of {shown}{more}; found {name!r}"
+            )
+        return self.names.index(name)
+
+    def of_documents(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the number of the source of each document, by its number in the split: (n,)."""
+        found = np.zeros(len(numbers), np.int64)
+        if not self.has_origins:
+            return found
+        shards = np.searchsorted(self._documents.stops, numbers, side="right")
+        for shard in np.unique(shards).tolist():
+            own = shards == shard
+            found[own] = self.of_shard(shard)[numbers[own] - self._documents.firsts[shard]]
+        return found
+
+    def of_shard(self, shard: int) -> npt.NDArray[np.unsignedinteger]:
+        """Return the number of the source of each document of a shard: (n,)."""
+        if shard not in self._of_shards:
+            entry = self._documents.entries[shard]
+            if self.has_origins:
+                of_rows = self._finder.sources(entry)
+                self._of_shards[shard] = self._number_of_row[of_rows].astype(self._dtype)
+            else:
+                self._of_shards[shard] = np.zeros(entry["documents"], self._dtype)
+        return self._of_shards[shard]
