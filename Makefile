@@ -83,7 +83,7 @@ ORACLE := -$(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 
 oracles: $(VENV)/dev
 	$(ORACLE) torch==2.13.0
-	$(ORACLE) -e ".[docs,hub]" tiktoken playwright==1.65.2
+	$(ORACLE) -e ".[docs,hub,wordpiece]" tiktoken playwright==1.65.2
 	$(ORACLE) trl==1.16.0 transformers==5.23.0
 	$(ORACLE) ray==2.60.0 fsspec obstore==0.12.1 "moto[server]==5.2.5" boto3==1.43.117 google-cloud-storage
 	$(ORACLE) datatrove==0.10.1 humanize grain==0.2.18

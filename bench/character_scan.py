@@ -24,6 +24,7 @@ from tokmill.engines.choice import CharacterComparison
 from tokmill.engines.comparison import compare_engines, structure
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, engine_version
 from tokmill.settings.schema import TokenizerSettings
+from tokmill.tables import ENGINES
 from tokmill.tokenizer.continuation import continuation_tokenizer
 from tokmill.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
@@ -38,7 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--tokenizer", action="append", default=[], metavar="DIR")
     parser.add_argument("--eos", default="", help="the string of the eos, where a file says none")
-    parser.add_argument("--engine", action="append", choices=FAST_ENGINES)
+    parser.add_argument("--engine", action="append", choices=ENGINES.choices[2:])
     parser.add_argument("--table", action="store_true", help="write the shipped table")
     args = parser.parse_args()
     threads, engines = os.cpu_count() or 1, args.engine or FAST_ENGINES

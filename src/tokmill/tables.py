@@ -74,7 +74,7 @@ FAST_ENGINES = {
     "gigatoken": "tokmill.engines.gigatoken:ENGINE",
     "fastokens": "tokmill.engines.fastokens:ENGINE",
 }
-"""In the order in which they are tried when there is too little text to time them."""
+"""For BPE, in the order in which they are tried when there is too little text to time them."""
 
 ENGINES = Table(
     "engine",
@@ -82,6 +82,7 @@ ENGINES = Table(
     {
         "reference": "tokmill.engines.reference:ENGINE",
         **FAST_ENGINES,
+        "nanotoken": "tokmill.engines.nanotoken:ENGINE",
     },
 )
 

@@ -19,8 +19,9 @@ from tokmill.engines.choose import (
     FASTEST_BEFORE,
     FIRST,
     LITTLE,
-    NO_BPE,
+    NO_ENGINE,
     NO_FAST_ENGINE,
+    NO_WORDPIECE,
     EngineRequest,
     choose_engine,
     comparison_cost,
@@ -246,7 +247,15 @@ def test_engines_that_no_one_compared_are_compared_now(chosen, known, monkeypatc
 def test_a_tokenizer_that_is_no_bpe_is_encoded_by_the_reference(chosen, tokenizer):
     unigram = json.dumps({"model": {"vocab": [["a", 0.0]]}})
     choice = chosen(of=dataclasses.replace(tokenizer, json=unigram))
-    assert (choice.name, choice.reason) == (REFERENCE, NO_BPE)
+    assert (choice.name, choice.reason) == (REFERENCE, NO_ENGINE)
+
+
+def test_a_wordpiece_without_its_engine_is_encoded_by_the_reference(chosen, tokenizer, monkeypatch):
+    monkeypatch.setitem(sys.modules, "nanotoken", None)
+    words = json.dumps({"model": {"type": "WordPiece", "vocab": {"a": 0}}})
+    choice = chosen(of=dataclasses.replace(tokenizer, json=words))
+    assert (choice.name, choice.reason) == (REFERENCE, NO_WORDPIECE)
+    assert "tokmill[wordpiece]" in choice.reason
 
 
 def test_an_engine_that_is_not_installed_is_refused(chosen, monkeypatch):

@@ -13,9 +13,9 @@ from tokmill.engines import engine_child
 from tokmill.engines.choice import CharacterComparison
 from tokmill.engines.comparison import (
     compare_engines,
-    is_encoded_by_bpe,
     keep,
     known_comparison,
+    model_type,
     showing,
     structure,
 )
@@ -222,8 +222,9 @@ def test_the_shipped_table_is_what_a_comparison_finds(tokenizer):
         assert set(results[name].differs.codes()) == shipped
 
 
-def test_only_a_bpe_may_have_a_fast_engine(tokenizer):
-    assert is_encoded_by_bpe(tokenizer)
+def test_the_type_of_a_model_is_found_without_its_name(tokenizer):
+    merged = json.dumps({"model": {"vocab": {}, "merges": []}})
     unigram = json.dumps({"model": {"vocab": [["a", 0.0]]}})
-    assert not is_encoded_by_bpe(dataclasses.replace(tokenizer, json=unigram))
-    assert not is_encoded_by_bpe(dataclasses.replace(tokenizer, json=""))
+    texts = [tokenizer.json, merged, unigram, ""]
+    found = [model_type(dataclasses.replace(tokenizer, json=text)) for text in texts]
+    assert found == ["BPE", "BPE", "", ""]

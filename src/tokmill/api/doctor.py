@@ -30,6 +30,7 @@ EXTRAS = {
     "ray": ("ray",),
     "s3": ("boto3", "obstore"),
     "transformers": ("transformers",),
+    "wordpiece": ("nanotoken",),
 }
 ENGINES = ("gigatoken", "fastokens")
 TIMEOUT_S = 60

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tokmill.engines.added_tokens import AddedTokens
-from tokmill.engines.engine import FAST_ENGINES, REFERENCE
+from tokmill.engines.engine import REFERENCE
 from tokmill.engines.routing import CharacterSet, Routes
 from tokmill.engines.spot_check import spot_share
 
@@ -129,7 +129,7 @@ class EngineChoice:
     @property
     def fallback(self) -> str:
         """Return one line about why no fast engine is used, and the speed; '' if one is."""
-        if self.name in FAST_ENGINES or not self.refused:
+        if self.name != REFERENCE or not self.refused:
             return ""
         speed = self.mb_per_s.get(self.name)
         how_slow = f", at about {speed:.3g} MB/s" if speed else ""

@@ -29,10 +29,16 @@ from tokmill.engines.choice import CharacterComparison, Continuation, EngineChoi
 from tokmill.engines.comparison import (
     compare_engines,
     divided_added_tokens,
-    is_encoded_by_bpe,
     known_comparison,
+    model_type,
 )
-from tokmill.engines.engine import FAST_ENGINES, REFERENCE, engine_version, is_installed
+from tokmill.engines.engine import (
+    ENGINES_OF_MODEL,
+    FAST_ENGINES,
+    REFERENCE,
+    engine_version,
+    is_installed,
+)
 from tokmill.engines.loaded import EngineStore
 from tokmill.engines.routing import CharacterSet, RoutedEngine, Routes, ids_of_each
 from tokmill.engines.spot_check import describe_difference
@@ -82,7 +88,8 @@ FIRST = "the first exact one: too little text to time others"
 ONLY_ONE = "the only exact fast one"
 LITTLE = "quicker than loading another engine for so little text"
 NO_FAST_ENGINE = "no fast engine gives its ids here"
-NO_BPE = "no fast engine encodes a tokenizer of this kind"
+NO_ENGINE = "no fast engine encodes a tokenizer of this kind"
+NO_WORDPIECE = f"{NO_ENGINE} without nanotoken: pip install 'tokmill[wordpiece]'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +131,10 @@ def choose_engine(request: EngineRequest, *, has_continuations: bool) -> EngineC
     n_bytes = request.n_bytes
     if is_auto and n_bytes is not None and n_bytes < LEAST_BYTES:
         return _reference_choice(request, LITTLE)
-    if is_auto and not is_encoded_by_bpe(request.tokenizer):
-        return _reference_choice(request, NO_BPE)
-    names = FAST_ENGINES if is_auto else (request.asked,)
+    names = _auto_engines(request.tokenizer) if is_auto else (request.asked,)
+    if not names:
+        is_wordpiece = model_type(request.tokenizer) == "WordPiece"
+        return _reference_choice(request, NO_WORDPIECE if is_wordpiece else NO_ENGINE)
     is_timed = is_auto and n_bytes is not None and n_bytes >= TIMED_FROM_BYTES
     choice = _Trial(request, is_timed=is_timed).choice(names)
     if not is_auto and choice.name == REFERENCE:
@@ -155,10 +163,11 @@ def comparison_cost(
     thousands = tokenizer.vocab_size / 1000
     reference_mb = 40 + 0.6 * thousands
     is_auto = asked == "auto"
-    is_small = text_bytes < LEAST_BYTES or not is_encoded_by_bpe(tokenizer)
-    if asked == REFERENCE or (is_auto and is_small):
+    asked_names = _auto_engines(tokenizer) if is_auto else (asked,)
+    is_small = is_auto and text_bytes < LEAST_BYTES
+    if asked == REFERENCE or is_small or not asked_names:
         return 0.0, int(reference_mb * (1 << 20))
-    names = [name for name in (FAST_ENGINES if is_auto else [asked]) if is_installed(name)]
+    names = [name for name in asked_names if is_installed(name)]
     uncompared = [name for name in names if known_comparison(tokenizer, name) is None]
     # Of 1,000 ids. Without timing one engine is loaded, but which one an earlier run decides.
     load_s = [0.006 if name == "gigatoken" else 0.014 for name in names]
@@ -170,6 +179,12 @@ def comparison_cost(
         seconds += 16.0 / min(2, n_threads)
         megabytes = max(megabytes, 250 + 200 * len(uncompared))
     return seconds, int((reference_mb + megabytes) * (1 << 20))
+
+
+def _auto_engines(tokenizer: Tokenizer) -> tuple[str, ...]:
+    """Return the engines that `auto` tries with a tokenizer; of the extras those installed."""
+    names = ENGINES_OF_MODEL.get(model_type(tokenizer), ())
+    return tuple(name for name in names if name in FAST_ENGINES or is_installed(name))
 
 
 def _reference_choice(request: EngineRequest, reason: str) -> EngineChoice:

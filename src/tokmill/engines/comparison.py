@@ -116,10 +116,10 @@ def compare_engines(
     return results
 
 
-def is_encoded_by_bpe(tokenizer: Tokenizer) -> bool:
-    """Return whether a tokenizer is a BPE; no fast engine encodes others."""
+def model_type(tokenizer: Tokenizer) -> str:
+    """Return the type of a tokenizer's model, such as BPE; '' if its file does not say it."""
     model = _content(tokenizer)["model"]
-    return bool(model.get("type", "BPE" if "merges" in model else "") == "BPE")
+    return str(model.get("type", "BPE" if "merges" in model else ""))
 
 
 def structure(tokenizer: Tokenizer) -> str:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 REFERENCE = "reference"
 FAST_ENGINES = tuple(tables.FAST_ENGINES)
+ENGINES_OF_MODEL = {"BPE": FAST_ENGINES, "WordPiece": ("nanotoken",)}
+"""By the type of a tokenizer's model, the engines that encode it, in the order they are tried."""
 
 
 class Engine(Protocol):
