@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from tokmill.mixing.settings import MixSettings
-from tokmill.settings.names import Setting, every_setting, schema
+from tokmill.settings.names import Setting, by_keyword, every_setting, schema
+from tokmill.settings.schema import ENCODE_SETTINGS, READ_SETTINGS
 from tokmill.settings.signature import IN_SIGNATURE_OF_MIX, IN_SIGNATURES, type_text
 from tokmill.trainers.options import ExportOptions
 
@@ -58,6 +59,11 @@ def stub() -> str:
     for name, (bases, text) in _CLASSES.items():
         line = f"class {name}({', '.join(bases.split())}, total=False):"
         parts.append(f'{line}\n    """{text}"""\n')
+    for name, text, keys in (
+        ("ReadArguments", "Settings of `tokmill.read`.", READ_SETTINGS),
+        ("EncodeArguments", "Settings of `tokmill.encode` and `tokmill.Encoder`.", ENCODE_SETTINGS),
+    ):
+        parts.append(_class(name, text, by_keyword(keys)))
     of_source = {s.key: s for s in every_setting() if s.metadata.get("of_source")}
     parts.append(_class("SourceArguments", "Settings of a `tokmill.Source`.", of_source))
     exports, mixes = (

@@ -14,6 +14,7 @@ TYPE_CHECKING = False  # that of typing, whose import takes longer than all of t
 if TYPE_CHECKING:
     from tokmill import bill, loader
     from tokmill.api.dataset import Dataset, open  # noqa: A004  it opens a dataset
+    from tokmill.api.encoder import Encoder, Tokens
     from tokmill.api.forecast import RunForecast
     from tokmill.api.functions import (
         finish,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         verify,
         write_plan,
     )
+    from tokmill.api.iterators import DocumentStream, Stream, encode, read, render
     from tokmill.api.progress import Progress
     from tokmill.api.rows import ShardInfo, Token
     from tokmill.dataset.origins import Origin
@@ -44,6 +46,8 @@ __all__ = [
     "ArrayStatus",
     "ControlToken",
     "Dataset",
+    "DocumentStream",
+    "Encoder",
     "Export",
     "Origin",
     "Progress",
@@ -51,11 +55,14 @@ __all__ = [
     "ShardInfo",
     "Source",
     "Statistics",
+    "Stream",
     "Token",
+    "Tokens",
     "TokmillError",
     "Verification",
     "__version__",
     "bill",
+    "encode",
     "finish",
     "import_dataset",
     "loader",
@@ -64,6 +71,8 @@ __all__ = [
     "pack",
     "plan",
     "pretrain",
+    "read",
+    "render",
     "run_part",
     "sft",
     "stats",
@@ -79,6 +88,8 @@ _MODULES = {
     ),
     **dict.fromkeys(("pack", "stats", "verify", "write_plan"), "api.functions"),
     **dict.fromkeys(("Dataset", "open"), "api.dataset"),
+    **dict.fromkeys(("Encoder", "Tokens"), "api.encoder"),
+    **dict.fromkeys(("DocumentStream", "Stream", "encode", "read", "render"), "api.iterators"),
     **dict.fromkeys(("bill", "loader"), ""),
     **dict.fromkeys(("ShardInfo", "Token"), "api.rows"),
     "ArrayStatus": "run.tasks",

@@ -201,6 +201,21 @@ def test_workers_import_it_and_write_the_same_bytes(tmp_path, tokenizer_dir):
     assert len(made[0]) == 40
 
 
+@pytest.mark.parametrize("block_bytes", [300, 1 << 20])
+def test_a_file_is_rendered_by_the_script_of_all_its_records(tmp_path, tokenizer_dir, block_bytes):
+    han = [{"title": f"t{i}", "summary": "猫狗" * 20, "sections": []} for i in range(20)]
+    latin = [{**row, "sections": [{"title": "a", "content": "there"}]} for row in SECTIONS[:2]]
+    made = tokmill.pretrain(
+        [*han, *latin],
+        tokenizer=tokenizer_dir,
+        output=tmp_path / "out",
+        where=lambda record: record["summary"] == "hello",
+        block_bytes=block_bytes,
+        **SETTINGS,
+    )
+    assert made.text(0) == "t0:helloa:there。<eos>"  # the formula of encyclopedias
+
+
 def test_another_function_is_another_run(tmp_path, tokenizer_dir):
     path = write(tmp_path / "in.jsonl", ROWS)
     settings = {**SETTINGS, "tokenizer": tokenizer_dir, "output": tmp_path / "out"}

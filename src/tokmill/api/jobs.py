@@ -16,7 +16,13 @@ from tokmill.errors import TokmillError, UsageError
 from tokmill.settings.load import config_from_arguments, file_values
 from tokmill.settings.names import by_keyword
 from tokmill.settings.rows import Rows, brief
-from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS, RenderSettings, Source
+from tokmill.settings.schema import (
+    PRETRAIN_SECTIONS,
+    READ_SETTINGS,
+    SFT_SECTIONS,
+    RenderSettings,
+    Source,
+)
 from tokmill.settings.sft import SftSettings
 from tokmill.urls import is_store, local_path, shown, store_url
 
@@ -126,6 +132,18 @@ def run_config(
 
         check(BillSettings.of(config))
     return replace(config, sft=config.sft or SftSettings()) if recipe == "sft" else config
+
+
+def read_config(
+    inputs: Inputs, config_file: str | Path | None, keywords: Mapping[str, Any]
+) -> Config:
+    """Return the settings with which records are read, and nothing else is done.
+
+    Raises:
+        UsageError: a setting is wrong, or of something else.
+    """
+    file = None if config_file is None else checked_path(config_file, "config")
+    return config_from_arguments(READ_SETTINGS, _with_inputs(keywords, inputs), file)
 
 
 def _with_inputs(keywords: Mapping[str, Any], inputs: Inputs) -> dict[str, Any]:

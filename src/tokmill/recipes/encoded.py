@@ -104,25 +104,19 @@ class EncodedBlock:
 
 
 def process_blocks(
-    blocks: Sequence[Block],
-    memory: EngineMemory,
-    encode: Encode,
-    keep: RecordFilter | None = None,
+    blocks: Sequence[Block], memory: EngineMemory, encode: Encode
 ) -> list[EncodedBlock]:
     """Return the result of each block, at least one; blocks do not influence each other.
 
     `encode` returns the documents of records, and the rejects of other records by row; `places` are
-    not set, and `differences` have rows. `keep`: records that it leaves out are not encoded. The
-    bytes of the blocks do not count as `memory` of the engines.
+    not set, and `differences` have rows. The bytes of the blocks do not count as `memory` of the
+    engines.
     """
     with memory.holding(BLOCK_COPIES * sum(block.n_bytes for block in blocks)):
         timer = StageTimer()
         records = parse_blocks(blocks)
         timer.end("parse")
-        if keep is None:
-            encoded, refused = encode(records, timer)
-        else:
-            encoded, refused = _encode_kept(records, keep, encode, timer)
+        encoded, refused = encode(records, timer)
         encoded = replace(encoded, counters={**encoded.counters, **_replaced(records, encoded)})
         first = first_reject = 0
         results = []
@@ -151,10 +145,12 @@ def process_blocks(
         return results
 
 
-def _encode_kept(
-    records: Records, keep: RecordFilter, encode: Encode, timer: StageTimer
+def encode_kept(
+    records: Records, keep: RecordFilter | None, encode: Encode, timer: StageTimer
 ) -> tuple[EncodedBlock, Mapping[int, Reject]]:
     """Return what `encode` makes of the records that a filter keeps, with rows of all records."""
+    if keep is None:
+        return encode(records, timer)
     kept = keep(records)
     timer.end("where")
     encoded, refused = encode(kept.records, timer)

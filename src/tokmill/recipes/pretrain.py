@@ -5,36 +5,35 @@ The result for a block depends on that block alone, so blocks may be processed o
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from tokmill.dataset.counts import TOO_LONG, TOO_SHORT
 from tokmill.dataset.layout import token_dtype
 from tokmill.engines.engine import REFERENCE
 from tokmill.engines.loaded import EngineMemory
 from tokmill.engines.spot_check import SpotCheck
-from tokmill.errors import UsageError
 from tokmill.offsets import byte_offsets
-from tokmill.recipes.encoded import EncodedBlock, add_bos_eos, process_blocks, validation_documents
+from tokmill.recipes.document_renderer import DocumentRenderer
+from tokmill.recipes.encoded import (
+    EncodedBlock,
+    add_bos_eos,
+    encode_kept,
+    process_blocks,
+    validation_documents,
+)
 from tokmill.recipes.engines import make_engine, reference_loader
-from tokmill.recipes.file_renderers import FileRenderers
-from tokmill.recipes.memory_bounds import engine_bytes, refuse_long_texts
+from tokmill.recipes.memory_bounds import engine_bytes
 from tokmill.recipes.named import Named, fields_with_values, rows_with
 from tokmill.recipes.placed_tokens import EncodedTexts, PlacedTokens
-from tokmill.rendering.by_script import Sections
 from tokmill.rendering.fields import used_paths, weigh
-from tokmill.rendering.renderer import make_renderer
 from tokmill.rendering.where import make_filter
-from tokmill.tokenizer.control_tokens import contains_any, control_token_strings
+from tokmill.tokenizer.control_tokens import control_token_strings
 from tokmill.tokenizer.markers import MarkerCounter
 from tokmill.tokenizer.unknown_text import UnknownText
-from tokmill.values import EMPTY, DocumentBatch
+from tokmill.values import DocumentBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -47,17 +46,14 @@ if TYPE_CHECKING:
     from tokmill.timing import StageTimer
     from tokmill.values import DocumentBatch, Records, Reject
 
-_CONTROL_IN_TEXT = (
-    "control token in text",
-    "the text holds a control token's string and control_tokens_in_text is reject",
-)
-
 
 class PretrainRecipe:
     """Renderer, engine and settings of a run; loaded once per process and shared by its threads."""
 
     def __init__(self, spec: RunSpec) -> None:
         config, tokenizer, choice = spec.config, spec.tokenizer, spec.engine
+        control = config.tokenizer.control_tokens_in_text
+        self._control = control_token_strings(tokenizer) if control == "reject" else []
         self.read_by(spec)
         self.dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
         self._memory = EngineMemory(engine_bytes(spec))
@@ -70,38 +66,42 @@ class PretrainRecipe:
         self._bos_id = None if tokenizer.bos is None else tokenizer.bos.id
         self._limits = config.limits
         self._val_fraction = config.output.val_fraction
-        control = config.tokenizer.control_tokens_in_text
-        self._control = control_token_strings(tokenizer) if control == "reject" else []
         self._markers = MarkerCounter(tokenizer, parses=control == "parse")
         self._unknown = UnknownText(tokenizer)
-        self._strip_end = config.render.strip_end
 
     def read_by(self, spec: RunSpec) -> None:
         """Take the renderer and the fields of the settings of reading."""
         self._config = spec.config
         self._where = make_filter(spec.config.input)
-        self.renderer = make_renderer(spec.config.render)
+        self._documents = DocumentRenderer(spec.config, self._control)
+        self.renderer = self._documents.renderer
         self.schema = self.renderer.schema
-        self._files: FileRenderers | None = None
-        if isinstance(self.renderer, Sections):
-            self._files = FileRenderers(self.renderer, spec.config.input)
         self._used, self._labels = used_paths(self.schema), spec.readings[0].labels
         self._nested = {path.partition("[")[0] for path in self._used if "[" in path}
 
     def blocks_of(self, piece: Slice, blocks: Iterator[Block]) -> Iterator[Block]:
         """Return the blocks of a slice, with what its file decides; the first ones may be read."""
-        return blocks if self._files is None else self._files.blocks_of(piece, blocks)
+        return self._documents.blocks_of(piece, blocks)
 
     def process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
         """Return the documents of each block, at least one; blocks do not influence each other."""
-        return process_blocks(blocks, self._memory, partial(self._encode, blocks), self._where)
+        return process_blocks(blocks, self._memory, partial(self._encode, blocks))
 
     def _encode(
         self, blocks: Sequence[Block], records: Records, timer: StageTimer
     ) -> tuple[EncodedBlock, Mapping[int, Reject]]:
-        """Return the documents of records, and the rejects of other records by row."""
-        names = [] if self._files is None else self._files.names_of(blocks, records)
-        documents = self._render(records, names)
+        """Return the documents of records, and the rejects of other records by row.
+
+        A file decides by all of its first records, also by those that the filter leaves out.
+        """
+        names = self._documents.names_of(blocks, records)
+        return encode_kept(records, self._where, partial(self._encode_kept, names), timer)
+
+    def _encode_kept(
+        self, names: list[str], records: Records, timer: StageTimer
+    ) -> tuple[EncodedBlock, Mapping[int, Reject]]:
+        """Return what `_encode` does; `names`: the renderer of each block."""
+        documents = self._documents.render(records, names)
         rows, text = documents.rows, documents.text
         is_kept = np.zeros(records.batch.num_rows, bool)
         is_kept[rows] = True
@@ -159,7 +159,7 @@ class PretrainRecipe:
         """Return which records, (n,), have what the settings name, by label."""
         named = fields_with_values(self._config, records)
         if documents.stripped is not None:
-            label = Named("render.strip_end", self._strip_end).label
+            label = Named("render.strip_end", self._config.render.strip_end).label
             named[label] = rows_with(documents.stripped, records.batch.num_rows)
         return named
 
@@ -186,59 +186,3 @@ class PretrainRecipe:
             return self._placed.encode(self.renderer.name, documents.pieces, timer)
         batch = self.engine.encode(documents.text, timer)
         return EncodedTexts(batch, documents.text, batch, np.arange(len(documents.text)))
-
-    def _render(self, records: Records, names: Sequence[str]) -> DocumentBatch:
-        """Return the documents, without those that cannot be encoded or hold what they may not.
-
-        `names`: the renderer of each block, where each file has its own.
-        """
-        if self._files is None:
-            documents = self.renderer.render(records)
-        else:
-            documents = self._files.render(records, names)
-        if self._strip_end:
-            if documents.pieces is not None:
-                raise UsageError(
-                    f"renderer {self.renderer.name} returns pieces: --strip-end works on text "
-                    "alone: leave it out, and strip the end in the renderer"
-                )
-            documents = _without_end(documents, self._strip_end)
-        sizes = np.diff(byte_offsets(documents.text))
-        found = dict(refuse_long_texts(records, documents.rows, sizes))
-        if self._control:
-            has_control = contains_any(_own_text(documents), self._control)
-            for row in documents.rows[has_control].tolist():
-                found[row] = records.reject(row, *_CONTROL_IN_TEXT)
-        if not found:
-            return documents
-        is_kept = ~np.isin(documents.rows, list(found))
-        return documents.selected(is_kept, found)
-
-
-def _without_end(documents: DocumentBatch, end: str) -> DocumentBatch:
-    """Return documents without a string at their end, and white space behind it.
-
-    A document of which nothing is left is a drop.
-    """
-    pattern = rf"{re.escape(end)}\s*\z"
-    has_end = pc.match_substring_regex(documents.text, pattern).to_numpy(zero_copy_only=False)
-    documents = replace(documents, stripped=documents.rows[has_end])
-    text = pc.replace_substring_regex(documents.text, pattern, "")
-    is_empty = np.diff(byte_offsets(text)) == 0
-    if not is_empty.any():
-        return replace(documents, text=text)
-    empty = [*documents.drops.get(EMPTY, ()), *documents.rows[is_empty].tolist()]
-    return replace(
-        documents,
-        text=text.filter(pa.array(~is_empty)),
-        rows=documents.rows[~is_empty],
-        drops={**documents.drops, EMPTY: np.array(sorted(empty), np.int64)},
-    )
-
-
-def _own_text(documents: DocumentBatch) -> pa.LargeStringArray:
-    """Return the text of each document without the control tokens that the renderer has placed."""
-    if documents.pieces is None:
-        return documents.text
-    texts = ["\0".join(p for p in pieces if isinstance(p, str)) for pieces in documents.pieces]
-    return pa.array(texts, pa.large_string())

@@ -23,7 +23,13 @@ from tokmill.masks.encoder import SampleEncoder
 from tokmill.masks.layout import SampleRules
 from tokmill.masks.truncation import truncate
 from tokmill.offsets import before_first, byte_offsets, starts_run
-from tokmill.recipes.encoded import EncodedBlock, narrow_ids, process_blocks, validation_documents
+from tokmill.recipes.encoded import (
+    EncodedBlock,
+    encode_kept,
+    narrow_ids,
+    process_blocks,
+    validation_documents,
+)
 from tokmill.recipes.engines import make_engine, reference_loader
 from tokmill.recipes.memory_bounds import engine_bytes, n_writers
 from tokmill.recipes.named import chats_with_names, fields_with_values, rows_with
@@ -35,7 +41,7 @@ from tokmill.tokenizer.control_tokens import added_tokens, contains_any, control
 from tokmill.tokenizer.unknown_text import UnknownText
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -87,12 +93,18 @@ class SftRecipe:
 
     def process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
         """Return the samples of each block, at least one; blocks do not influence each other."""
-        return process_blocks(blocks, self._memory, self._encode, self._where)
+        return process_blocks(blocks, self._memory, self._encode)
 
     def _encode(
         self, records: Records, timer: StageTimer
-    ) -> tuple[EncodedBlock, dict[int, Reject]]:
+    ) -> tuple[EncodedBlock, Mapping[int, Reject]]:
         """Return the samples of records, and the rejects by row of records that have none."""
+        return encode_kept(records, self._where, self._encode_kept, timer)
+
+    def _encode_kept(
+        self, records: Records, timer: StageTimer
+    ) -> tuple[EncodedBlock, dict[int, Reject]]:
+        """Return what `_encode` does for the records that the filter keeps."""
         samples = self._renderer.render(records)
         timer.end("render")
         encoded = self._encoder.encode(samples, timer)

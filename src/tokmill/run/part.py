@@ -104,7 +104,7 @@ def _write_blocks(
     report: Callable[[Increments], None],
 ) -> None:
     """Write the blocks of a part in order, as the pool has encoded them."""
-    works = _works(spec, part, recipe, timer)
+    works = blocks_of_part(spec, part, recipe, timer)
     with closing(encode_ahead(spec, recipe, works, interrupts)) as blocks:
         last_slice = -1
         for (slice_index, reader), encoded in blocks:
@@ -129,7 +129,7 @@ def _write_blocks(
             del encoded  # or it would stay in memory beside the next block
 
 
-def _works(spec: RunSpec, part: Part, recipe: Recipe, timer: StageTimer) -> Iterator[_Work]:
+def blocks_of_part(spec: RunSpec, part: Part, recipe: Recipe, timer: StageTimer) -> Iterator[_Work]:
     """Yield the blocks of all slices, each with its slice, and None at the end of each slice.
 
     `timer` gets the seconds of reading.
@@ -242,7 +242,7 @@ def encode_ahead(
         pending.popleft()
 
     try:
-        for bundled, n_bytes in _bundles(blocks):
+        for bundled, n_bytes in bundles(blocks):
             # One result for each bundle that is read: neither side waits for the other to end.
             if pending and pending[0].is_done:
                 yield from oldest()
@@ -264,7 +264,7 @@ def encode_ahead(
             pool.shutdown(cancel_futures=True)
 
 
-def _bundles(
+def bundles(
     blocks: Iterable[tuple[Key, Block | None]],
 ) -> Iterator[tuple[list[tuple[Key, Block | None]], int]]:
     """Yield small blocks in bundles, a large one alone, and the bytes of each bundle."""

@@ -229,12 +229,12 @@ def _config_of(config: Config, values: dict[str, Any]) -> Config:
 
 
 def find_readings(
-    inputs: Sequence[Input], tokenizer: Tokenizer, bad: list[str] | None = None
+    inputs: Sequence[Input], tokenizer: Tokenizer | None, bad: list[str] | None = None
 ) -> list[FoundReading]:
     """Return how the files of all inputs are read, each with its files.
 
-    `bad`: gets a line for each file that cannot be read, which is then left out; None: such a file
-    is an error.
+    `tokenizer`: documents need none. `bad`: gets a line for each file that cannot be read, which is
+    then left out; None: such a file is an error.
 
     Raises:
         UsageError, StorageError: a file is of another kind, or nothing fits the records of a group.
@@ -256,7 +256,7 @@ def find_readings(
 class _Groups:
     """The groups of a source's files; `resolved`: those of which it is known how they are read."""
 
-    def __init__(self, source: Input, tokenizer: Tokenizer, bad: list[str] | None) -> None:
+    def __init__(self, source: Input, tokenizer: Tokenizer | None, bad: list[str] | None) -> None:
         self._source, self._tokenizer, self._bad = source, tokenizer, bad
         self._groups: dict[tuple[_Folder, frozenset[str]], _FileGroup] = {}
         self._seen: set[SourceFile] = set()
@@ -359,7 +359,7 @@ class _Groups:
         """
         config = self._source.config
         where = files_in_words(group.files) or ", ".join(config.input.paths)
-        if config.sft is None:
+        if config.sft is None or self._tokenizer is None:
             render = detect(config.render, group.fields, where)
             make_renderer(render, group.fields)
             return render

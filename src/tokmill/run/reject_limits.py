@@ -212,10 +212,7 @@ def check_outcome(
     unread = [source for source in sources if source.counts.unread]
     if unread and limits.on_unread == "error":
         raise _unread_error(unread, len(sources))
-    _check_share(limits, totals.rejects, totals.records, _first(rejects))
-    check_empty(limits, totals.drops[EMPTY], totals.records)
-    check_chats(limits, totals.counters, totals.documents)
-    check_unknown(limits, totals.counters, totals.tokens, totals.text_bytes)
+    check_totals(limits, totals, _first(rejects))
     if not totals.documents:
         made = "the run made no document"
         if broken := sum_unread(sources):
@@ -226,6 +223,17 @@ def check_outcome(
             raise RecordError(f"{made}: {files}")
         raise RecordError(no_document(made, totals, "record", _first(rejects)))
     check_sources(limits, sources, partial(_first, rejects))
+
+
+def check_totals(limits: LimitSettings, totals: Counts, first: str) -> None:
+    """Check the shares of rejects, empty texts, endless replies and unknown text.
+
+    `first`: describes the first reject. Raises `RecordError`.
+    """
+    _check_share(limits, totals.rejects, totals.records, first)
+    check_empty(limits, totals.drops[EMPTY], totals.records)
+    check_chats(limits, totals.counters, totals.documents)
+    check_unknown(limits, totals.counters, totals.tokens, totals.text_bytes)
 
 
 def no_document(made: str, totals: Counts, record: str, first: str) -> str:

@@ -446,6 +446,70 @@ class InferenceArguments(_Model, _Inference, total=False):
 class BillArguments(_Model, _Training, _Inference, total=False):
     """Settings of `tokmill.bill.of` and `Dataset.bill`."""
 
+class ReadArguments(TypedDict, total=False):
+    """Settings of `tokmill.read`."""
+
+    source: Sequence[Source | Mapping[str, Any]]
+    """Inputs with their own settings of reading, as a table of TOML: 'name = "sgd", paths =
+    ["sgd.jsonl"], role_names = {system = "assistant"}'."""
+    format: str
+    """Format of the input; auto: by file ending."""
+    text_separator: str
+    """Separator between documents in plain text; empty: one document per file."""
+    csv_delimiter: str
+    """Delimiter of CSV files."""
+    csv_header: str
+    """Whether the first record of a CSV file names its columns; no: they are column_1,
+    column_2, …; auto: it does, and one that looks like data is an error."""
+    csv_quote: str
+    """Character that encloses cells of CSV files, or none; auto: ", and a file that may never
+    quote is an error."""
+    csv_escape: str
+    """Character that escapes quotes, delimiters and line breaks in CSV files, such as \\, or
+    none; auto: none, and a file that may have backslash escapes is an error."""
+    keep: Names
+    """Fields of the records to keep beside the tokens, such as url,meta.language: a column of
+    strings for each in a .meta file beside every shard."""
+    where: str | Callable[[dict[str, Any]], bool]
+    """Keep the records for which a function is true, package.module:function; it gets each
+    record as a dict."""
+    on_bad_text: str
+    """Bytes that are not UTF-8, and halves of surrogate pairs, in a field that is read; reject:
+    reject the record; replace: write U+FFFD for each, and count them."""
+    max_record_bytes: Amount
+    """Reject longer records; they are never held in memory."""
+    max_decompression_ratio: int
+    """Stop at a compressed file that holds more than this many bytes for each stored byte, once
+    that is over 1 GiB; 0: no limit."""
+    on_error: str
+    """Broken records; skip: count them and continue; fail: stop at the first one."""
+    on_unread: str
+    """Input that cannot be read to its end (cut off, damaged, an open quote or array); error:
+    fail after all other input; skip: count the unread bytes and finish."""
+    max_reject_fraction: float
+    """Stop if more than this fraction of records is rejected; of fewer than 1,000 records up to
+    10 rejects never stop."""
+
+class EncodeArguments(TypedDict, total=False):
+    """Settings of `tokmill.encode` and `tokmill.Encoder`."""
+
+    eos_token: str
+    """Token added after every document; empty: the tokenizer's own."""
+    bos_token: str
+    """Token added before every document; empty: none."""
+    pattern: str
+    """Regular expression that splits text for a tiktoken file, or the name of a known one."""
+    control_tokens_in_text: str
+    """Strings of control tokens inside records; text: keep them as text; parse: make them
+    control tokens; reject: reject the record."""
+    dtype: str
+    """Type of token ids; auto: uint16 if all ids fit."""
+    engine: str
+    """Engine that encodes text; auto: the fastest one whose ids equal those of the
+    reference."""
+    threads: int
+    """Threads in each worker; 0: cores divided by workers."""
+
 class SourceArguments(TypedDict, total=False):
     """Settings of a `tokmill.Source`."""
 

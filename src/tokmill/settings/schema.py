@@ -38,6 +38,8 @@ CHECKSUMS = (BLAKE3, SHA256)
 _OF_THE_BILL = ("model.name", "training.gpu")
 PRETRAIN_SECTIONS = ("input", "tokenizer", "render", "output", "limits", "run", *_OF_THE_BILL)
 SFT_SECTIONS = ("input", "tokenizer", "sft", "output", "limits", "run", *_OF_THE_BILL)
+READ_SETTINGS = ("input", "limits.on_error", "limits.on_unread", "limits.max_reject_fraction")
+ENCODE_SETTINGS = ("tokenizer", "output.dtype", "run.engine", "run.threads")
 BILL_SECTIONS = ("model", "training", "inference")
 """What a function or a command takes: sections, and single settings of others by their keys."""
 
