@@ -72,6 +72,13 @@ def test_a_file_of_a_mix_is_checked_as_such(tokmill, tmp_path, monkeypatch):
     assert done["given"]["mix.dedup"] == "mix.toml"
 
 
+def test_a_file_of_a_bill_has_the_settings_of_the_bill_alone(tokmill, file):
+    file.write_text("[model]\nname = 'gpt2'\n[training]\ngpu = 'H100'\n")
+    done = tokmill("config", "check", str(file))
+    assert done.out.startswith("# tokmill memory --config run.toml\n")
+    assert tomllib.loads(done.out) == {"model": {"name": "gpt2"}, "training": {"gpu": "H100"}}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

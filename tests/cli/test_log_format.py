@@ -139,6 +139,12 @@ def test_an_error_is_an_object_with_the_exit_code(
     assert kinds(found).count("error") == 1
 
 
+@pytest.mark.parametrize("verb", ["inspect", "stats", "report", "status", "config", "no-such"])
+def test_before_the_verb_it_holds_for_every_command(tokmill, verb):
+    words = ("check", "none") if verb == "config" else ("none",)
+    assert events(tokmill(*JSON, verb, *words), 2)[-1]["exit_code"] == 2
+
+
 def test_input_that_breaks_off_is_named_file_by_file(pretrain, tmp_path):
     for name in ("a.jsonl", "b.jsonl"):
         write_lines(tmp_path / name, GOOD)

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from tokmill.cli.completion import directories, files
-from tokmill.cli.options import directory_argument, log_option, moved_tokenizer
-from tokmill.cli.screen import log_result, show, show_json, show_labelled, show_rows
+from tokmill.cli.options import directory_argument, moved_tokenizer
+from tokmill.cli.screen import log_option, log_result, show, show_json, show_labelled, show_rows
 from tokmill.errors import VerifyError
 from tokmill.words import plural, size
 

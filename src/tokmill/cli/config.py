@@ -15,7 +15,7 @@ from tokmill.cli.screen import show, show_json, show_styled
 from tokmill.mixing.settings import MixSettings, mix_settings
 from tokmill.settings.load import Values, file_values, read_toml, variable_values
 from tokmill.settings.names import by_keyword, plain_value, schema, settings_of
-from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
+from tokmill.settings.schema import BILL_SECTIONS, PRETRAIN_SECTIONS, SFT_SECTIONS
 from tokmill.words import json_text, printable
 
 if TYPE_CHECKING:
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 _SCHEMA = 1
 _COMMENT_COLUMN = 40
+_SECTIONS: dict[str, tuple[str, ...]] = {
+    "pretrain": PRETRAIN_SECTIONS,
+    "sft": SFT_SECTIONS,
+    "memory": BILL_SECTIONS,
+}
 
 
 @dataclass(frozen=True)
@@ -97,20 +102,21 @@ def _of_run(file: Path) -> InForce:
     from tokmill.api.jobs import run_config
 
     of_file = file_values(file)
-    recipe, sections = "pretrain", PRETRAIN_SECTIONS
-    if "sft" in of_file:
-        recipe, sections = "sft", SFT_SECTIONS
-    config = run_config(recipe, (), file, {})
+    command = "sft" if "sft" in of_file else "pretrain"
+    config = run_config(command, (), file, {})
+    if of_file and set(of_file) <= set(BILL_SECTIONS):
+        command = "memory"
+    sections = _SECTIONS[command]
     variables = variable_values(by_keyword(sections).values())
     given = {**_keys_of(of_file, str(file)), **_variables_of(variables)}
     settings = {}
     for section, declared in schema().items():
-        is_of_run = section in sections
+        is_of_run = section in sections and section not in BILL_SECTIONS
         names = [name for name in declared if is_of_run or f"{section}.{name}" in given]
         values = getattr(config, section)
         if names:
             settings[section] = {name: plain_value(getattr(values, name)) for name in names}
-    return InForce(recipe, settings, given)
+    return InForce(command, settings, given)
 
 
 def _of_mix(file: Path) -> InForce:

@@ -17,6 +17,7 @@ from click.shell_completion import add_completion_class, shell_complete
 from tokmill.cli.completion import VARIABLE, Bash
 from tokmill.cli.screen import (
     choose_log_format,
+    log_option,
     show,
     show_error,
     show_labelled,
@@ -134,6 +135,7 @@ def load_command(verb: str) -> click.Command:
 )
 @click.version_option(__version__, "-V", "--version", prog_name="tokmill")
 @click.option("--no-color", is_flag=True, help="Print without colour, as NO_COLOR does.")
+@log_option
 @click.pass_context
 def cli(ctx: click.Context, no_color: bool) -> None:
     """Turn a corpus into token shards that trainers memory-map.

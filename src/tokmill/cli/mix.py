@@ -8,8 +8,16 @@ from typing import Any
 import click
 
 from tokmill.cli.completion import directories
-from tokmill.cli.options import log_option, setting_option, with_options
-from tokmill.cli.screen import log_dataset, log_result, observer, show, show_json, show_rows
+from tokmill.cli.options import setting_option, with_options
+from tokmill.cli.screen import (
+    log_dataset,
+    log_option,
+    log_result,
+    observer,
+    show,
+    show_json,
+    show_rows,
+)
 from tokmill.interrupts import CONTINUES
 from tokmill.mixing.settings import DROP, MixSettings, mix_settings
 from tokmill.settings.names import settings_of

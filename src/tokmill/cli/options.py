@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokmill.cli.completion import completer, directories, files
-from tokmill.cli.screen import LOG_FORMATS, LOG_OPTION, LOG_VARIABLE, show_styled
+from tokmill.cli.screen import show_styled
 from tokmill.errors import UsageError
 from tokmill.settings.declare import UNITS
 from tokmill.settings.names import Setting, by_keyword, from_text
@@ -276,15 +276,6 @@ def default_text(setting: Setting) -> str:
         return f"{value >> 30} GiB" if value >= 1 << 30 else f"{value >> 20} MiB"
     return str(value)
 
-
-log_option = click.option(
-    LOG_OPTION,
-    type=click.Choice(LOG_FORMATS),
-    envvar=LOG_VARIABLE,
-    expose_value=False,  # `choose_log_format` has read it
-    help="How standard error is written; json: one object on each line, with its time.  "
-    f"[default: text; env var: {LOG_VARIABLE}]",
-)
 
 choice_options = with_options(
     click.option("--split", default="", help="Show documents of this split, train or val."),

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tokmill.cli.options import directory_argument, log_option
-from tokmill.cli.screen import log_result, show_json, show_rows
+from tokmill.cli.options import directory_argument
+from tokmill.cli.screen import log_option, log_result, show_json, show_rows
 from tokmill.dataset.layout import FRAGMENT, LAST_PIECES
 
 if TYPE_CHECKING:

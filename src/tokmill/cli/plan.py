@@ -14,11 +14,19 @@ from tokmill.cli.options import (
     Option,
     config_option,
     input_argument,
-    log_option,
     setting_options,
 )
 from tokmill.cli.run import allowing
-from tokmill.cli.screen import Log, log_result, observer, show, show_json, show_rows, warn
+from tokmill.cli.screen import (
+    Log,
+    log_option,
+    log_result,
+    observer,
+    show,
+    show_json,
+    show_rows,
+    warn,
+)
 from tokmill.errors import UsageError
 from tokmill.settings.schema import PRETRAIN_SECTIONS
 from tokmill.words import plural, size

@@ -14,11 +14,19 @@ from tokmill.cli.options import (
     Option,
     config_option,
     input_argument,
-    log_option,
     setting_options,
     with_options,
 )
-from tokmill.cli.screen import log_dataset, log_result, observer, show, show_json, show_rows, warn
+from tokmill.cli.screen import (
+    log_dataset,
+    log_option,
+    log_result,
+    observer,
+    show,
+    show_json,
+    show_rows,
+    warn,
+)
 from tokmill.dataset.made_by import MIX
 from tokmill.interrupts import CONTINUES, NOT_BEGUN, STDIN_STOPPED, Interrupt
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS

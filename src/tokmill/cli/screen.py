@@ -35,6 +35,16 @@ _LEVELS = {"warning": "warning", "unread": "warning", "error": "error"}
 """Levels of events; those of others are `info`."""
 
 
+log_option = click.option(
+    LOG_OPTION,
+    type=click.Choice(LOG_FORMATS),
+    envvar=LOG_VARIABLE,
+    expose_value=False,  # `choose_log_format` has read it
+    help="How standard error is written; json: one object on each line, with its time.  "
+    f"[default: text; env var: {LOG_VARIABLE}]",
+)
+
+
 class Log:
     """How standard error is written by this process: there is one."""
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokmill.cli.completion import directories, files, named, trainers
-from tokmill.cli.options import PATH, directory_argument, log_option, setting_option, with_options
+from tokmill.cli.options import PATH, directory_argument, setting_option, with_options
 from tokmill.cli.plan import array_steps
 from tokmill.cli.screen import (
     log_dataset,
+    log_option,
     log_result,
     observer,
     show,
