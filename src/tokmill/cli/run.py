@@ -27,7 +27,6 @@ from tokmill.cli.screen import (
     show_rows,
     warn,
 )
-from tokmill.dataset.made_by import MIX
 from tokmill.interrupts import CONTINUES, NOT_BEGUN, STDIN_STOPPED, Interrupt
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
 from tokmill.words import plural
@@ -231,6 +230,8 @@ def status(output: str, as_json: bool) -> None:
 
 def _state_of_dataset(state: ArrayStatus, output: str) -> str:
     """Return whether a dataset is finished, and else what is going on, or what to do."""
+    from tokmill.dataset.made_by import MIX
+
     if state.is_finished:
         return "finished"
     if state.is_working:
