@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from click.testing import CliRunner
 
@@ -72,7 +74,28 @@ def test_trainers_are_compared_each_with_its_defaults() -> None:
     how = {"adapter": "qlora", "sequence": 4096}
     found = tokmill.bill.compare("qwen3-8b", axes={"trainer": ["trl", "unsloth"]}, **how)
     trl, unsloth = (each.n_bytes for each in found.alternatives)
-    assert unsloth < 0.5 * trl
+    assert unsloth < 0.9 * trl
+
+
+@pytest.mark.parametrize(
+    ("trainer", "how", "name", "value"),
+    [
+        ("trl", {}, "loss", "fused"),
+        ("trl", {"adapter": "lora"}, "weights", "fp32"),
+        ("trl", {"adapter": "qlora"}, "weights", "auto"),
+        ("trl", {"adapter": "lora", "weights": "int8"}, "weights", "int8"),
+        ("torchtune", {}, "optimizer", "adamw-8bit"),
+        ("torchtune", {"gpus": 8}, "optimizer", "adamw"),
+        ("torchtune", {"adapter": "lora"}, "optimizer", "adamw"),
+        ("deepspeed", {}, "optimizer_step", "fused"),
+        ("megatron", {}, "checkpointing", "selective"),
+    ],
+)
+def test_a_trainer_sets_what_its_source_says(
+    trainer: str, how: dict[str, Any], name: str, value: str
+) -> None:
+    found = as_trainer(TrainingSettings(trainer=trainer, **how), tuple(how))
+    assert getattr(found, name) == value
 
 
 def test_16_bit_adapters_need_half_the_states_of_32_bit_ones() -> None:
