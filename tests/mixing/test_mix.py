@@ -549,6 +549,22 @@ def test_a_merge_is_copied_by_the_store(inputs, url, tmp_path, monkeypatch) -> N
     tokmill.verify(url)
 
 
+def test_a_merge_in_a_store_that_fails_is_the_same(inputs, url, faults) -> None:
+    whole = tokmill.mix(inputs, output=f"{url}-whole", progress=False)
+    faults.share = 0.05
+    merged = tokmill.mix(inputs, output=url, progress=False)
+    faults.share = 0.0
+    assert merged.manifest["files"] == whole.manifest["files"]
+    status = tokmill.status(url)
+    assert (status.is_finished, status.made_by, status.parts) == (True, "a mix", 0)
+    tokmill.verify(url)
+    place = open_place(url)
+    place.remove("manifest.json")
+    place.remove(whole.manifest["shards"][0]["name"] + ".idx")
+    tokmill.mix(inputs, output=url, progress=False)
+    tokmill.verify(url)
+
+
 def test_places_of_two_kinds_are_refused(inputs, url, pretrained, tmp_path) -> None:
     with pytest.raises(tokmill.TokmillError, match="write the mix to a disk"):
         tokmill.mix([pretrained.directory], output=url, progress=False)

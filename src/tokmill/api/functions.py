@@ -380,7 +380,7 @@ def run_part(
 
 @keyword_errors()
 def status(output: str | Path) -> ArrayStatus:
-    """Return which parts of the run in `output` are done, running, failed or missing.
+    """Return which parts of the run or mix in `output` are done, running, failed or missing.
 
     Raises:
         TokmillError: there is no plan in `output`, as this machine sees it.

@@ -195,7 +195,7 @@ def run_part(output: str, index: int, n_tasks: int, allow_code: list[str], quiet
 @click.argument("output")
 @click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
 def status(output: str, as_json: bool) -> None:
-    """Show which parts of a run are done, running, failed or missing, and how far a run is.
+    """Show which parts of a run or mix are done, running, failed or missing, and how far it is.
 
     Failed parts belong to a task that stopped with an error, running ones to a task that has begun;
     whether it was killed since cannot be seen from here. Part P belongs to task P modulo --of.

@@ -23,7 +23,15 @@ from tokmill.dataset.layout import (
     SIDECARS,
     check_format_version,
 )
-from tokmill.dataset.made_by import MANIFEST_BEGINNING, MIX, RUN, made_by, maker_in, unfinished
+from tokmill.dataset.made_by import (
+    IMPORT,
+    MANIFEST_BEGINNING,
+    MIX,
+    RUN,
+    made_by,
+    maker_in,
+    unfinished,
+)
 from tokmill.dataset.manifest_shape import LISTS, contradiction, shape_problem, sidecars_of
 from tokmill.dataset.sidecars import open_index
 from tokmill.errors import StateError, UsageError, VerifyError
@@ -221,16 +229,16 @@ def _is_written(where: Path | str, maker: str, holder: str) -> StateError:
             f"{where}: tasks of a run are writing here: wait for their end{_status(where, maker)}, "
             f"then run tokmill finish {shlex.quote(str(where))}"
         )
-    of_whom = "a mix" if maker == MIX else "a run"
     return StateError(
-        f"{where}: {of_whom} is writing here: wait for its end{_status(where, maker)}"
+        f"{where}: {maker or RUN} is writing here: wait for its end{_status(where, maker)}"
     )
 
 
 def _status(where: Path | str, maker: str) -> str:
     """Return how to see how far it is, in brackets; '' for what has no status."""
     place = shlex.quote(str(where))
-    return f" (tokmill status {place} shows how far it is)" if maker == RUN else ""
+    has_parts = maker in (RUN, IMPORT, MIX)
+    return f" (tokmill status {place} shows how far it is)" if has_parts else ""
 
 
 def _parsed(content: bytes, where: Path | str) -> dict[str, Any]:

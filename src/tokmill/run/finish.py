@@ -129,6 +129,7 @@ def finished_run(run: Begun, observer: Observer, *, is_array: bool = False) -> d
     limit = RejectLimit(plan.spec.config.limits, observer.progressed)
 
     def make(parts: Sequence[Part]) -> None:
+        remove_stopped_rejects(place, parts)
         run_parts(run, parts, limit.progressed)
 
     with naming_rejects(place, plan.parts):

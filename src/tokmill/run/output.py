@@ -20,7 +20,7 @@ from tokmill.dataset.part_record import parse_record
 from tokmill.dataset.reader import is_intact
 from tokmill.errors import StateError, StorageError
 from tokmill.interrupts import STDIN_STOPPED
-from tokmill.run.stopped_rejects import is_stopped_rejects, remove_stopped_rejects
+from tokmill.run.stopped_rejects import is_stopped_rejects
 from tokmill.words import plural
 
 if TYPE_CHECKING:
@@ -209,7 +209,6 @@ def make_parts(
     for n_left in reversed(range(_TIMES)):
         left = [part for part in plan.parts if part.index not in records]
         records.clear()
-        remove_stopped_rejects(place, left)
         try:
             if left:
                 make(left)

@@ -32,7 +32,7 @@ from tokmill.run.mixes import MixPlan
 from tokmill.run.output import make_parts, records_of_parts, refuse_foreign
 from tokmill.run.plan import Plan, check_plan, code_named_by, plan_of_json
 from tokmill.run.prepare import workers_and_threads
-from tokmill.run.stopped_rejects import naming_rejects
+from tokmill.run.stopped_rejects import naming_rejects, remove_stopped_rejects
 from tokmill.settings.schema import Config, RunSettings
 from tokmill.sources.hub import HUB_PREFIX
 from tokmill.storage import status_inside
@@ -146,6 +146,7 @@ def run_share(
         is_done = len(records) == len(share.parts)
 
         def make(parts: Sequence[Part]) -> None:
+            remove_stopped_rejects(place, parts)
             run_parts(run, parts, observer.progressed)
 
         noted = contextlib.nullcontext() if is_done else _noted(run, index, n_tasks)
