@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tokmill
+from tests.fixtures.datasets import TOKENIZER
 from tokmill.api.dataset import Dataset
+from tokmill.dataset.checksum import json_chunks
+from tokmill.dataset.plan_file import plan_fingerprint
 from tokmill.errors import StateError, TokmillError, VerifyError
 from tokmill.mixing import output as output_of_mix
 
@@ -80,11 +84,12 @@ def test_a_mix_of_links_has_a_plan_without_parts(texts: Dataset) -> None:
 @pytest.mark.parametrize("lost", ["train-0000001-0000.idx", "parts/0000002.json", "tokenizer.zst"])
 def test_what_a_finished_mix_has_lost_is_made_again(texts, caplog, settings, lost) -> None:
     whole = tokmill.mix({"a": "2x"}, output="m", **settings, **SMALL)
-    before = state("m")
+    before, reader = state("m"), tokmill.open("m")
     Path("m", lost).unlink()
     again = tokmill.mix({"a": "2x"}, output="m", **settings, **SMALL)
     assert f"m: {lost} was removed or cut: it is made again" in caplog.text
     again.verify()
+    assert reader[0].tolist() == again[0].tolist()  # it was open meanwhile
     assert (again.identity, again.manifest["files"]) == (whole.identity, whole.manifest["files"])
     kept = {name for name, stamp in state("m").items() if before[name] == stamp}
     part = lost.split("-")[1] if "-" in lost else Path(lost).stem
@@ -149,3 +154,47 @@ def test_the_status_of_a_stopped_mix_counts_its_parts(texts: Dataset) -> None:
         tokmill.finish("m")
     tokmill.mix("a", output="m", shuffle=1, **SMALL).verify()
     assert tokmill.status("m").is_finished
+
+
+FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
+    "a file with a reading": lambda plan: plan["files"][0].append(0),
+    "no mix": lambda plan: plan.pop("mix"),
+    "another engine": lambda plan: plan["engine"].update(name="reference"),
+    "the engine of an import": lambda plan: plan["engine"].update(name="import"),
+    "no tokenizer": lambda plan: plan.pop("tokenizer"),
+    "no tokenizer and no mix": lambda plan: (plan.pop("tokenizer"), plan.pop("mix")),
+    "a name that is no text": lambda plan: plan["mix"]["sources"][0].update(name=1),
+    "inputs that are no list": lambda plan: plan["mix"].update(inputs={}),
+    "settings of other kinds": lambda plan: plan["mix"].update(settings={"shuffle": {}}),
+    "another mix": lambda plan: plan["mix"].update(fingerprint="0"),
+    "many linked parts": lambda plan: plan.update(linked_parts=1 << 60),
+    "a negative number": lambda plan: plan.update(linked_parts=-1),
+    "a part of nothing": lambda plan: plan["parts"].append([]),
+    "a slice of no file": lambda plan: plan["parts"][0][0].__setitem__(0, 9),
+    "one part": lambda plan: plan["parts"].pop(),
+    "a part more": lambda plan: plan["parts"].append(plan["parts"][0]),
+}
+
+
+@pytest.mark.parametrize("change", FORGED)
+def test_a_forged_plan_of_a_mix_is_a_message(texts, write_rows, change: str) -> None:
+    tokmill.mix("a", output="m", shuffle=1, **SMALL)
+    Path("m/manifest.json").unlink()
+    plan = plan_in("m")
+    FORGED[change](plan)
+    del plan["fingerprint"]
+    Path("m/plan.json").unlink()
+    content = b"".join(json_chunks({**plan, "fingerprint": plan_fingerprint(plan)}))
+    Path("m/plan.json").write_bytes(content)
+    rows = write_rows(Path("in.jsonl"), [{"text": "a"}])
+    calls: list[Callable[[], object]] = [
+        lambda: tokmill.status("m"),
+        lambda: tokmill.finish("m"),
+        lambda: tokmill.run_part("m", 0, 2),
+        lambda: tokmill.pretrain(rows, tokenizer=TOKENIZER, output="m", progress=False),
+        lambda: tokmill.mix("a", output="m", shuffle=1, **SMALL),
+    ]
+    for call in calls:
+        with suppress(TokmillError):
+            call()
+    tokmill.mix("a", output="m", shuffle=1, overwrite=True, **SMALL).verify()

@@ -224,7 +224,7 @@ class ShardFiles:
             return seen is not None
         files = self._documents.manifest["files"]
         listed = [FileEntry.from_json(file) for file in files if file["name"] == PLAN]
-        if not listed:  # a mix has no plan: nothing makes a lost file of it again
+        if not listed:  # nothing makes a lost file of it again
             return False
         with read_errors(path), open_regular(path, follow_links=True) as file:
             found = digest_of(file, listed[0].algorithm).entry(PLAN)

@@ -67,6 +67,9 @@ PRIVATE_FILE = re.compile(r"\.(?P<name>.+)\.(?P<process>[0-9]+)-[0-9a-f]{8}\.tmp
 EXPORT_RECORD = "tokmill-export.json"
 """File of an export that says what it is; written last."""
 
+MIX_ENGINE = "mix"
+"""Name of the engine of a mix in plan and manifest: nothing was encoded."""
+
 MIX = ".mix"
 """The folder inside an output for what the tasks of a mix write for each other."""
 

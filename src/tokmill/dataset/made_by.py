@@ -11,7 +11,7 @@ import json
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from tokmill.dataset.layout import EXPORT_RECORD, MANIFEST, MIX_REQUEST, PLAN
+from tokmill.dataset.layout import EXPORT_RECORD, MANIFEST, MIX_ENGINE, MIX_REQUEST, PLAN
 from tokmill.dataset.layout import MIX as MIX_FOLDER
 from tokmill.dataset.lock import is_locked
 from tokmill.dataset.plan_file import PLAN_BEGINNING
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 RUN, MIX, IMPORT, EXPORT = "a run", "a mix", "an import", "an export"
 
-MIX_ENGINE = "mix"
 _MAKERS = {"import": IMPORT, MIX_ENGINE: MIX}
 """By the name of the engine in plan and manifest, where no text was encoded."""
 

@@ -13,6 +13,7 @@ from tokmill.dataset.layout import (
     FORMAT_VERSION,
     KEPT_TOKENIZER,
     MANIFEST,
+    MIX_ENGINE,
     PLAN,
     check_format_version,
 )
@@ -111,10 +112,15 @@ _SLICE_KINDS = [int] * 4
 
 def _values_problem(plan: Mapping[str, Any]) -> str:
     """Return a line on the first file or slice that cannot be one, or ''."""
+    is_mix = "mix" in plan
+    if is_mix != (plan["engine"]["name"] == MIX_ENGINE):
+        return f"mix: expected the engine {MIX_ENGINE} with it, and no other"
+    if "tokenizer" not in plan and not is_mix:  # an input of a mix may have lost its own
+        return "tokenizer: missing"
     try:
-        if "tokenizer" in plan or "mix" not in plan:  # an input of a mix may have lost its own
+        if "tokenizer" in plan:
             FileEntry.from_json(plan["tokenizer"])
-    except (ValueError, KeyError) as error:
+    except ValueError as error:
         return str(error)
     for name in ("files", "parts"):
         if not isinstance(plan.get(name), list):

@@ -10,7 +10,7 @@ import numpy as np
 
 from tokmill.dataset.counts import Counts, documents_by_length
 from tokmill.dataset.finish import Statement
-from tokmill.dataset.made_by import MIX_ENGINE
+from tokmill.dataset.layout import MIX_ENGINE
 from tokmill.dataset.rules import joined_rules
 from tokmill.mixing.batch import read_chunk, rows_of, trained
 from tokmill.mixing.survey import LEFT_OUT

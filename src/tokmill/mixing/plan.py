@@ -33,7 +33,7 @@ def keep_plan(job: Job, mix: Mapping[str, Any]) -> tuple[MixPlan, list[FileEntry
     `mix`: what was asked and what is taken. A plan that stands there must have the same parts.
 
     Raises:
-        StateError: it has others; or another mix has just begun there.
+        StateError: it has others.
     """
     place, algorithm = job.place, job.output.checksum
     packed = _packed_tokenizer(job)
@@ -44,14 +44,14 @@ def keep_plan(job: Job, mix: Mapping[str, Any]) -> tuple[MixPlan, list[FileEntry
     plan = MixPlan(head, tuple(_parts(job)))
     content = b"".join(plan.chunks())
     where = f"{place.where}/{PLAN}"
-    if place.stamp(PLAN):
-        if MixPlan.from_json(parse_plan(place.read(PLAN), where)).parts != plan.parts:
+    if not place.create(PLAN, [content]):  # it stands there, and differs
+        earlier = MixPlan.from_json(parse_plan(place.read(PLAN), where))
+        is_same = earlier.head.get("mix", {}).get("fingerprint") == mix["fingerprint"]
+        if not is_same or earlier.parts != plan.parts:
             raise StateError(
                 f"{where}: has other parts than this mix: --overwrite makes the mix again"
             )
         place.write(PLAN, content)  # an input that was made again may have another engine
-    elif not place.create(PLAN, [content]):
-        raise StateError(f"{where}: another mix has just begun here: wait for its end")
     if packed is not None:
         place.remove(KEPT_TOKENIZER)
         place.create(KEPT_TOKENIZER, [packed])

@@ -12,7 +12,7 @@ shard links those of its inputs, and has no parts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from tokmill.dataset.checksum import canonical_json, json_chunks, sha256_hex
@@ -23,6 +23,7 @@ from tokmill.sources.slices import Slice, SourceFile
 DOCUMENTS, ORDER = "documents", "order"
 """Formats of the files in a plan: the shard of an input, and the seeded order of a split."""
 
+_FILE_VALUES = len(fields(SourceFile))
 _ROWS = ("files", "parts", "fingerprint")
 
 
@@ -40,7 +41,7 @@ class MixPlan:
     @classmethod
     def from_json(cls, written: Mapping[str, Any]) -> MixPlan:
         """Return the plan that `plan_file.parse_plan` has read."""
-        files = [SourceFile(*row) for row in written["files"]]
+        files = [SourceFile(*row[:_FILE_VALUES]) for row in written["files"]]
         parts = []
         for index, rows in enumerate(written["parts"]):
             slices = (Slice(files[number], *rest) for number, *rest in rows)

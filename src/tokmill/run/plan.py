@@ -15,8 +15,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.checksum import FileEntry, digest_of_chunks, json_chunks
-from tokmill.dataset.layout import KEPT_TOKENIZER, PLAN, SHARD_BYTES, token_dtype
-from tokmill.dataset.made_by import MIX_ENGINE, maker_of
+from tokmill.dataset.layout import KEPT_TOKENIZER, MIX_ENGINE, PLAN, SHARD_BYTES, token_dtype
+from tokmill.dataset.made_by import maker_of
 from tokmill.dataset.plan_file import PLAN_FORMAT, parse_plan, plan_fingerprint
 from tokmill.dataset.rules import differing_rule, rules_in, rules_of_kind
 from tokmill.engines.choice import EngineChoice
