@@ -1,7 +1,7 @@
 """One decoder for most families: the tensors of a model, from what differs between families.
 
-The defaults of `Layer` are those of Llama. A family is a function that reads its configuration
-into a `Layer`; `decoder` makes the model of it.
+The defaults of `Layer` are those of Llama. The row of a family says how its configuration is read
+into a `Layer` (`families`); `decoder` makes the model of it.
 """
 
 from __future__ import annotations

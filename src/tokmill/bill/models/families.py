@@ -1,12 +1,9 @@
 """Families of models: what a configuration makes of tensors, as Hugging Face transformers 5.23.
 
-First decoders of Llama's kind and DeepSeek: how each family differs from Llama. Then GPT-2, the
-decoders of its time, and BERT: biases, LayerNorm, a feed-forward layer without gate; encoders are
-BERT, RoBERTa, XLM-R and CamemBERT, with learned positions and token types. Last T5, FLAN-T5 and
-mT5: an encoder, and a decoder with cross-attention.
-
-families.json holds, of each family, the names of its tensors, the defaults of its configuration
-class, other names of keys, and its style where it differs from Llama's. Baichuan, ChatGLM and
+families.json has a row for each family: the names of its tensors, the defaults of its configuration
+class, other names of keys, its style and what it reads where they differ from Llama's (`_read`,
+`windows`), or the parts of its layers (`stack`). Only MiniMind's widths, Falcon's heads and norms,
+OPT's narrow embedding, BERT's head and T5's two stacks are functions. Baichuan, ChatGLM and
 MiniMind are as in the code of their authors.
 """
 
@@ -36,146 +33,86 @@ from tokmill.bill.models.family import (
     read_shape,
     vector,
 )
-from tokmill.bill.models.model import XIELU, Attention, Experts, Model, Style, Tensor
-from tokmill.bill.models.stack import KEPT, stack
+from tokmill.bill.models.model import Attention, Experts, Model, Style, Tensor
+from tokmill.bill.models.stack import (
+    COMMON,
+    KEPT,
+    Sizes,
+    first_that_applies,
+    is_asked,
+    layers_with,
+    stack,
+    tags_of,
+    tensors_of,
+)
 
 HEAD_NORMS = ("self_attn.q_norm", "self_attn.k_norm")
-NEXT_TOKENS = "layers of multi-token prediction, which transformers does not load"
 FLOAT_BYTES = 4
 
 
-def _usual(f: Fields, shape: Shape | None = None) -> Layer:
-    """Return Llama's layer, with the biases that the configuration asks for."""
-    bias = f.flag("attention_bias")
-    return Layer(
-        shape=shape or read_shape(f), qkv_bias=bias, out_bias=bias, mlp_bias=f.flag("mlp_bias")
+USUAL_BIASES = {"qkv": ["attention_bias"], "out": ["attention_bias"], "mlp": ["mlp_bias"]}
+"""Keys of which one asks for the biases of a part of Llama's layer."""
+
+
+def _read(f: Fields, row: Mapping[str, Any]) -> Layer:
+    """Return Llama's layer with what the row of a family reads in another way.
+
+    `sizes` are other sizes than `stack.COMMON`, `biases` the keys that ask for them, `extra` more
+    tensors, `cases` what differs if a key says so, `experts` the layers that have them
+    (`stack.tags_of`) and their names, or `tensors` instead of the usual ones.
+    """
+    read: Mapping[str, Any] = row.get("read", {})
+    cases = [case for case in read.get("cases", ()) if is_asked(f, case["case"])]
+    own: dict[str, str] = {}
+    layer: dict[str, Any] = {}
+    lines, leaves_out = [], []
+    for part in (read, *cases):
+        own |= part.get("sizes", {})
+        layer |= part.get("layer", {})
+        lines += part.get("extra", ())
+        texts = part.get("leaves_out", {}).items()
+        leaves_out += [text for key, text in texts if not key or f.size(key)]
+    sizes = Sizes(f, own, Sizes(f, COMMON))
+    shape = read_shape(
+        f,
+        grouped=read.get("grouped", True),
+        ffn=sizes.whole("f") if "f" in own else 0,
+        kv_heads=sizes.whole("k") if "k" in own else 0,
     )
+    for part, keys in read.get("biases", USUAL_BIASES).items():
+        asked = [f.flag(key) for key in keys]
+        layer[f"{part}_bias"] = any(asked)
+    found = Layer(
+        shape=shape,
+        extra=tensors_of(sizes, {"kind": "other", "tensors": lines}),
+        leaves_out=tuple(leaves_out),
+        **_with_tuples(layer),
+    )
+    return _with_experts_of(f, found, sizes, read["experts"]) if "experts" in read else found
 
 
-def _all_experts(f: Fields) -> Layer:
-    """Return the layer of a model whose feed-forward layers are all of experts."""
-    layer = _usual(f, read_shape(f, ffn=f.count("moe_intermediate_size")))
-    return with_experts(f, layer, range(layer.shape.layers))
-
-
-def _qwen_moe(f: Fields) -> Layer:
-    """Return Qwen's layer with experts; version 2 has a shared expert with a gate."""
-    ffn = f.size("intermediate_size") or f.count("moe_intermediate_size")
-    layer, step = _usual(f, read_shape(f, ffn=ffn)), f.count("decoder_sparse_step", 1)
-    s, dense = layer.shape, f.items("mlp_only_layers", int) or []
-    shared = f.size("shared_expert_intermediate_size")
-    return with_experts(
+def _with_experts_of(f: Fields, layer: Layer, sizes: Sizes, row: Mapping[str, Any]) -> Layer:
+    """Return a layer with the experts that a row describes."""
+    tags = tags_of(f, {"tags": row["tags"], "parts": [row]})
+    shared = sizes.whole("f_shared") if "shared" in row else 0
+    extra = tensors_of(sizes, {"kind": "experts", "tensors": row.get("extra", ())})
+    names = {each: row[each] for each in ("name", "router") if each in row}
+    found = with_experts(
         f,
         layer,
-        [i for i in range(s.layers) if i not in dense and (i + 1) % step == 0],
+        layers_with(row, tags),
         shared=shared,
-        shared_name="mlp.shared_expert",
-        extra=linear("mlp.shared_expert_gate", s.hidden, 1, "mlp") if shared else (),
+        shared_name=row.get("shared", ""),
+        extra=extra,
+        **names,
     )
+    if "tensors" not in row:
+        return found
+    own = tensors_of(sizes, {"kind": "experts", "tensors": row["tensors"]})
+    return replace(found, expert_tensors=own)
 
 
-def _gpt_oss(f: Fields) -> Layer:
-    """Return gpt-oss's layer: attention sinks, and experts and router with biases.
-
-    Matrices of experts are stored as (input, output).
-    """
-    layer, name = _all_experts(f), "mlp.experts"
-    hidden, ffn, count = layer.shape.hidden, layer.shape.ffn, f.count("num_experts")
-    up, down = (count, hidden, 2 * ffn), (count, ffn, hidden)
-    tensors = (
-        *linear("mlp.router", hidden, count, "router", bias=True),
-        Tensor(f"{name}.gate_up_proj", up, "experts", "experts", "columns", hidden, 2 * ffn),
-        Tensor(f"{name}.gate_up_proj_bias", (count, 2 * ffn), "experts", "experts", "columns"),
-        Tensor(f"{name}.down_proj", down, "experts", "experts", "rows", ffn, hidden),
-        Tensor(f"{name}.down_proj_bias", (count, hidden), "experts", "experts"),
-    )
-    sinks = vector("self_attn.sinks", layer.shape.heads, "attention", "columns")
-    return replace(layer, extra=sinks, expert_tensors=tensors)
-
-
-def _granitemoe(f: Fields) -> Layer:
-    layer = _usual(f, read_shape(f, ffn=f.count("moe_intermediate_size")))
-    block = "block_sparse_moe"
-    return with_experts(
-        f, layer, range(layer.shape.layers), name=f"{block}.experts", router=f"{block}.router"
-    )
-
-
-def _seed_oss(f: Fields) -> Layer:
-    return replace(_usual(f), out_bias=f.flag("attention_out_bias"))
-
-
-def _with_late_experts(f: Fields, layer: Layer) -> Layer:
-    """Return a layer with experts of DeepSeek's kind: shared ones too, none in the first layers."""
-    first, step = f.size("first_k_dense_replace"), f.count("moe_layer_freq", 1)
-    mixed = [i for i in range(layer.shape.layers) if i >= first and i % step == 0]
-    shared = f.size("n_shared_experts") * f.count("moe_intermediate_size")
-    unloaded = (NEXT_TOKENS,) if f.size("num_nextn_predict_layers") else ()
-    layer = replace(layer, leaves_out=(*layer.leaves_out, *unloaded))
-    return with_experts(f, layer, mixed, shared=shared)
-
-
-def _glm4_moe(f: Fields) -> Layer:
-    norms = HEAD_NORMS if f.flag("use_qk_norm") else ()
-    return _with_late_experts(f, replace(_usual(f), head_norms=norms))
-
-
-def _all_biased(f: Fields) -> Layer:
-    layer = _usual(f)
-    return replace(layer, mlp_bias=layer.qkv_bias)
-
-
-def _ernie_moe(f: Fields) -> Layer:
-    """Return ERNIE 4.5's layer: experts from a first to a last layer."""
-    s, step = read_shape(f), f.count("moe_layer_interval", 1)
-    first, last = f.size("moe_layer_start_index"), f.values.get("moe_layer_end_index", -1)
-    last = s.layers - 1 if last in (-1, None) else f.size("moe_layer_end_index")
-    shared = f.size("moe_num_shared_experts") * f.count("moe_intermediate_size")
-    bias = "mlp.gate.moe_statics.e_score_correction_bias"
-    return with_experts(
-        f,
-        Layer(shape=s),
-        [i for i in range(first, min(last + 1, s.layers)) if (i + 1) % step == 0],
-        shared=shared,
-        extra=(Tensor(bias, (1, f.count("num_experts")), "router", "vector"),),
-    )
-
-
-def _apertus(f: Fields) -> Layer:
-    """Return Apertus' layer, whose activation has two parameters."""
-    if f.text("hidden_act") != "xielu":
-        return _usual(f)
-    learned = ("mlp.act_fn.alpha_p", "mlp.act_fn.alpha_n")
-    extra = tuple(tensor for name in learned for tensor in vector(name, 1, "mlp"))
-    return replace(_usual(f), extra=extra, leaves_out=(XIELU,))
-
-
-def _stablelm(f: Fields) -> Layer:
-    parallel = f.flag("use_parallel_residual")
-    before = PRE_NORMS[:1] if parallel else PRE_NORMS
-    return replace(_usual(f), before=before, style={"one_norm": parallel})
-
-
-def _baichuan(f: Fields) -> Layer:
-    # 7B has rotary positions, 13B has ALiBi biases of scores: neither has parameters.
-    out = ("tables of positions or of ALiBi biases that Baichuan's own code keeps",)
-    return Layer(shape=read_shape(f, grouped=False), leaves_out=out)
-
-
-def _chatglm(f: Fields) -> Layer:
-    """Return the layer of ChatGLM2, ChatGLM3 and GLM-4 (9B)."""
-    groups = f.count("num_attention_heads")
-    groups = f.count("num_key_value_heads", 1) if f.flag("multi_query_attention") else groups
-    bias = f.flag("add_bias_linear")
-    return Layer(
-        shape=read_shape(f, kv_heads=groups),
-        qkv_bias=bias or f.flag("add_qkv_bias"),
-        out_bias=bias,
-        mlp_bias=bias,
-    )
-
-
-def _minimind(f: Fields) -> Layer:
+def _minimind(f: Fields, row: Mapping[str, Any]) -> Layer:
     """Return MiniMind's layer, in versions 2 and 3."""
     # Since version 3 (num_experts), queries and keys have norms and the feed-forward width is
     # pi d; before (n_routed_experts), 8 / 3 d. The width is rounded up to a multiple of 64.
@@ -193,68 +130,28 @@ def _minimind(f: Fields) -> Layer:
     return with_experts(f, layer, range(s.layers), shared=f.size("n_shared_experts") * s.ffn)
 
 
-def _each_but(period: int) -> Callable[[Fields, int], bool]:
-    """Return the rule that each `period`-th layer has no window, by configuration or default."""
-    return lambda f, i: (i + 1) % f.count("sliding_window_pattern", period) > 0
-
-
-def _without_rotary(f: Fields, i: int) -> bool:
-    """Return whether a layer of SmolLM3 has no rotary positions, but a window."""
-    rotated = f.items("no_rope_layers", int)
-    return not rotated[i] if rotated else (i + 1) % f.count("no_rope_layer_interval", 4) == 0
-
-
-WINDOWS: Mapping[str, Callable[[Fields, int], bool]] = {
-    **dict.fromkeys(
-        ("mistral", "mixtral", "phi3", "starcoder2", "ministral", "ministral3", "qwen3_moe"),
-        lambda f, i: True,
-    ),
-    **dict.fromkeys(("qwen2", "qwen3"), lambda f, i: i >= f.size("max_window_layers")),
-    "qwen2_moe": lambda f, i: i % 2 == 0 and i < f.size("max_window_layers"),
-    "gemma2": _each_but(2),
-    "gpt_oss": _each_but(2),
-    "gemma3_text": _each_but(6),
-    "olmo3": _each_but(4),
-    "exaone4": _each_but(4),
-    "smollm3": _without_rotary,
-}
-"""Whether a layer has a window, by family; the others have none."""
-
-
-def windows(f: Fields, layers: int) -> tuple[int, ...]:
+def windows(f: Fields, row: Mapping[str, Any], layers: int) -> tuple[int, ...]:
     """Return the window of each layer in tokens, 0 for none; () if no layer has one.
 
-    Without the key layer_types, the rule of the family decides.
+    Without the key layer_types, the rules of the family's row decide.
 
     Raises:
         UsageError: there is not one type per layer, or a type is unknown.
     """
-    slides, window = WINDOWS.get(f.family.name), f.size("sliding_window")
-    if slides is None or not window or not f.values.get("use_sliding_window", True):
+    rules, window = row.get("windows"), f.size("sliding_window")
+    if rules is None or not window or not f.values.get("use_sliding_window", True):
         return ()
-    names = ("full_attention", "sliding_attention")
-    types = f.items("layer_types", str) or [names[slides(f, i)] for i in range(layers)]
-    if len(types) != layers or set(types) - set(names):
-        raise f.wrong("layer_types", f"{layers} of {' or '.join(names)}", types)
-    of_layer = tuple(window if kind == names[1] else 0 for kind in types)
+    names = {"full": "full_attention", "slide": "sliding_attention"}
+    types = f.items("layer_types", str)
+    if not types:
+        types = [names[tag] for tag in first_that_applies(f, rules, layers)[0]]
+    if len(types) != layers or set(types) - set(names.values()):
+        raise f.wrong("layer_types", f"{layers} of {' or '.join(names.values())}", types)
+    of_layer = tuple(window if kind == names["slide"] else 0 for kind in types)
     return of_layer if any(of_layer) else ()
 
 
-def _gpt2(f: Fields) -> Layer:
-    ffn = f.size("intermediate_size") or 4 * f.count("hidden_size")
-    return Layer(shape=read_shape(f, grouped=False, ffn=ffn))
-
-
-def _gpt_neox(f: Fields) -> Layer:
-    bias = f.flag("attention_bias")
-    return Layer(shape=read_shape(f, grouped=False), qkv_bias=bias, out_bias=bias)
-
-
-def _bloom(f: Fields) -> Layer:
-    return Layer(shape=read_shape(f, grouped=False, ffn=4 * f.count("hidden_size")))
-
-
-def _falcon(f: Fields) -> Layer:
+def _falcon(f: Fields, row: Mapping[str, Any]) -> Layer:
     """Return Falcon's layer: one key-value head (7B) or groups of them (40B, 180B)."""
     grouped, bias = f.flag("new_decoder_architecture"), f.flag("bias")
     ffn = f.size("intermediate_size") or 4 * f.count("hidden_size")
@@ -276,17 +173,7 @@ def _falcon(f: Fields) -> Layer:
     )
 
 
-def _phi(f: Fields) -> Layer:
-    """Return Phi's layer: one norm for attention and feed-forward layer."""
-    names = ("self_attn.q_layernorm", "self_attn.k_layernorm")
-    return Layer(
-        shape=read_shape(f),
-        head_norms=names if f.flag("qk_layernorm") else (),
-        style={"one_norm": True},
-    )
-
-
-def _opt(f: Fields) -> Layer:
+def _opt(f: Fields, row: Mapping[str, Any]) -> Layer:
     """Return OPT's layer; the embedding may be narrower than the layers (350M)."""
     s, bias, stem = read_shape(f, grouped=False), f.flag("enable_bias"), "model.decoder"
     width = f.count("word_embed_proj_dim", s.hidden)
@@ -310,19 +197,12 @@ def _opt(f: Fields) -> Layer:
     )
 
 
-def _bert(f: Fields) -> Layer:
-    return _encoder(f, "bert", "cls.predictions", "transform.dense", "transform.LayerNorm")
-
-
-def _roberta(f: Fields) -> Layer:
-    return _encoder(f, "roberta", "lm_head", "dense", "layer_norm")
-
-
-def _encoder(f: Fields, name: str, head: str, dense: str, norm: str) -> Layer:
+def _encoder(f: Fields, row: Mapping[str, Any]) -> Layer:
     """Return BERT's layer, with a matrix and a norm before the head of a language model.
 
     An untied head has two biases.
     """
+    name, head, dense, norm = (row["read"][x] for x in ("encoder", "head", "dense", "norm"))
     s, embed = read_shape(f, grouped=False), f"{name}.embeddings"
     types = f.count("type_vocab_size")
     before_head = (
@@ -350,7 +230,7 @@ ENCODER_TASKS = ("EncoderModel", "ForTokenClassification")
 SAME_LENGTH = "sources and targets of different lengths: both are counted as one sequence each"
 
 
-def _t5(f: Fields) -> Layer:
+def _t5(f: Fields, row: Mapping[str, Any]) -> Layer:
     """Return an encoder and a decoder, or the encoder alone."""
     s = read_shape(f, kv_heads=f.count("num_attention_heads"))
     gate, _, activation = f.text("feed_forward_proj").rpartition("-")
@@ -401,42 +281,16 @@ def _stack(f: Fields, s: Shape, name: str, layers: range, up: tuple[str, ...]) -
     )
 
 
-_LAYERS: Mapping[str, Callable[[Fields], Layer]] = {
-    "plain": _gpt2,
-    "gpt2": _gpt2,
-    "gpt_neox": _gpt_neox,
-    "bloom": _bloom,
+_LAYERS: Mapping[str, Callable[[Fields, Mapping[str, Any]], Layer]] = {
     "falcon": _falcon,
-    "phi": _phi,
     "opt": _opt,
-    "bert": _bert,
-    "roberta": _roberta,
-    **dict.fromkeys(
-        (
-            "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "olmo2",
-            "olmo3", "smollm3", "granite", "glm", "glm4", "ministral", "ministral3", "exaone4",
-        ),
-        _usual,
-    ),
-    **dict.fromkeys(("mixtral", "olmoe", "minimax_m2"), _all_experts),
-    "qwen2_moe": _qwen_moe,
-    "qwen3_moe": _qwen_moe,
-    "gpt_oss": _gpt_oss,
-    "granitemoe": _granitemoe,
-    "seed_oss": _seed_oss,
-    "glm4_moe": _glm4_moe,
-    "ernie4_5": _all_biased,
-    "ernie4_5_moe": _ernie_moe,
-    "apertus": _apertus,
-    "starcoder2": _all_biased,
-    "stablelm": _stablelm,
-    "baichuan": _baichuan,
-    "chatglm": _chatglm,
+    "bert": _encoder,
+    "roberta": _encoder,
     "minimind": _minimind,
     "t5": _t5,
     "mt5": _t5,
-}  # fmt: skip
-"""How each family's configuration is read."""
+}
+"""Families whose layers a row cannot describe."""
 
 
 def _of_parts(f: Fields, row: Mapping[str, Any]) -> Layer:
@@ -501,8 +355,8 @@ def _build_of(name: str, row: Mapping[str, Any]) -> Callable[[Fields], Model]:
     def build(f: Fields) -> Model:
         if "parts" in row:
             return decoder(f, replace(_of_parts(f, row), **constant))
-        layer = replace(_LAYERS[name](f), **constant)
-        return decoder(f, replace(layer, windows=windows(f, layer.shape.layers)))
+        layer = replace(_LAYERS.get(name, _read)(f, row), **constant)
+        return decoder(f, replace(layer, windows=windows(f, row, layer.shape.layers)))
 
     return build
 

@@ -8,6 +8,7 @@ it (`at`, `unless`), its sizes where they differ from those of the model, and it
     "self_attn.kv_a_proj: d ~> r_kv"                         a matrix that no GPUs split
     "mlp.experts.up_proj: E of d -> m"                       the matrices of E experts, stacked
     "linear_attn.conv1d.weight: c x 1 x w, unless plain"     another tensor
+    "self_attn.sinks: a, columns"                            another tensor that GPUs split
 
 A size is a key of the configuration, an expression of sizes, or several of them with `or` between
 them: the first that is there. Tags come from rules, of which the first that applies holds:
@@ -25,7 +26,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,7 @@ def tags_of(f: Fields, row: Mapping[str, Any]) -> list[set[str]]:
     tags: list[set[str]] = [set() for _ in range(layers)]
     known = {tag for part in row["parts"] for key in CONDITIONS for tag in part.get(key, ())}
     for alternatives in rules:
-        found, key = _first_that_applies(f, alternatives, layers)
+        found, key = first_that_applies(f, alternatives, layers)
         if not found and alternatives is rules[0]:
             needed = alternatives[-1].split()[1]
             raise UsageError(f"{f.where}: no {f.label(needed)}, which {f.family.name} needs")
@@ -160,7 +161,7 @@ def tags_of(f: Fields, row: Mapping[str, Any]) -> list[set[str]]:
     return tags
 
 
-def _first_that_applies(
+def first_that_applies(
     f: Fields, alternatives: Sequence[str], layers: int
 ) -> tuple[list[str], str]:
     """Return the tags of the first rule that applies, and the key if the user wrote them."""
@@ -214,7 +215,10 @@ def _numbers(f: Fields, kind: str, keys: Sequence[str], layers: int) -> set[int]
     """Return the layers with the first tag of a rule, counted from 0; None if it does not apply."""
     if kind in LISTS:
         found = f.items(keys[0], int)
-        return None if found is None else LISTS[kind](found)
+        is_set = found if kind == "flags" else found is not None
+        return LISTS[kind](found) if is_set and found is not None else None
+    if kind == "until" and f.values.get(keys[0]) in (None, -1):
+        return None
     counts = [int(key) if key.isdigit() else f.size(key) for key in keys]
     holds = ORDERS[kind]
     if kind in PERIODS and not counts[0]:
@@ -231,6 +235,7 @@ LISTS: Mapping[str, Callable[[list[int]], set[int]]] = {
 
 ORDERS: Mapping[str, Callable[..., bool]] = {
     "first": lambda i, layers, n: i < n,
+    "until": lambda i, layers, n: i <= n,
     "final": lambda i, layers, n: i >= layers - n,
     "last": lambda i, layers, n: (i + 1) % n == 0,
     "last-or-end": lambda i, layers, n: (i + 1) % n == 0 or (layers < n and i == layers - 1),
@@ -239,6 +244,7 @@ ORDERS: Mapping[str, Callable[..., bool]] = {
     "multiples": lambda i, layers, n: i > 0 and i % n == 0,
     "each": lambda i, layers, n, offset: i % n == offset,
     "skip": lambda i, layers, n, offset: max(i - offset + 1, 0) % n == 0,
+    "even-before": lambda i, layers, n: i < n and i % 2 == 0,
     "odd-after": lambda i, layers, n: i >= n and (i - n) % 2 == 1,
 }
 """Whether layer `i` is one of a rule's first tag."""
@@ -246,8 +252,11 @@ PERIODS = ("last", "each", "skip", "multiples")
 
 
 def is_asked(f: Fields, words: str) -> bool:
-    """Return whether `if KEY` or `unless KEY` holds; other words always do."""
+    """Return whether `if KEY`, `unless KEY` or `is KEY TEXT` holds; other words always do."""
     kind, _, key = words.partition(" ")
+    if kind == "is":
+        key, _, value = key.partition(" ")
+        return f.text(key) == value
     if kind not in ("if", "unless"):
         return True
     return bool(f.number(key)) == (kind == "if")
@@ -265,7 +274,7 @@ def stack(f: Fields, row: Mapping[str, Any]) -> tuple[Shape, Part, Part, tuple[B
     tensors: list[Tensor] = []
     blocks = []
     for part in map(_full, row["parts"]):
-        layers = _layers_with(part, tags)
+        layers = layers_with(part, tags)
         if not layers or not all(is_asked(f, words) for words in part.get("when", ())):
             continue
         sizes = Sizes(f, part.get("sizes", {}), base)
@@ -289,7 +298,8 @@ def _full(part: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def _layers_with(part: Mapping[str, Any], tags: Sequence[set[str]]) -> tuple[int, ...]:
+def layers_with(part: Mapping[str, Any], tags: Sequence[set[str]]) -> tuple[int, ...]:
+    """Return the layers whose tags meet the conditions of a part."""
     at, every, unless = (set(part.get(key, ())) for key in CONDITIONS)
     return tuple(
         i for i, own in enumerate(tags)
@@ -370,7 +380,11 @@ def _tensor(sizes: Sizes, text: str, kind: BlockKind) -> Iterator[Tensor]:
     if module == "experts" and not match["stack"]:
         module = "mlp"
     if arrow is None:
-        yield _other(sizes, name, match["sizes"], module)
+        tensor = _other(sizes, name, match["sizes"], module)
+        if match["stack"]:
+            shape = (sizes.whole(match["stack"]), *tensor.shape)
+            tensor = replace(tensor, shape=shape, kind="experts")
+        yield replace(tensor, split="columns") if "columns" in words else tensor
         return
     split = _ARROWS[arrow[1]]
     n_in, n_out = (sizes.whole(each) for each in _ARROW.split(match["sizes"])[::2])
@@ -390,6 +404,7 @@ def _tensor(sizes: Sizes, text: str, kind: BlockKind) -> Iterator[Tensor]:
 
 _NAMED: Mapping[str, Module] = {
     "router": "router", "embedding": "embedding", "norm": "norm", "head": "head", "mlp": "mlp",
+    "attention": "attention",
 }  # fmt: skip
 
 
