@@ -19,8 +19,8 @@ from click.testing import CliRunner
 import tokmill
 from tests.fixtures.datasets import TOKENIZER
 from tokmill.bill.gpus import FITS, gpu_verdict, known_gpus
+from tokmill.bill.text.rows import moment
 from tokmill.bill.text.summary import asked_parts, summary_rows
-from tokmill.bill.text.tables import moment
 from tokmill.cli.bill import memory_command
 from tokmill.dataset.reader import read_manifest
 from tokmill.inspect.statistics import CONTEXTS, Duplicates

@@ -8,13 +8,18 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from tokmill.bill.gpus import BARELY, DOES_NOT_FIT, FITS, gpu_verdict, known_gpus
-from tokmill.bill.overhead import CUDA_CONTEXT, FRAGMENTATION, WORKSPACES
+from tokmill.bill.gpus import FITS, gpu_verdict, known_gpus
 from tokmill.bill.remedies.comparison import Comparison, compare, default_axes
-from tokmill.bill.states.optimizers import STATES
-from tokmill.bill.states.states import GRADIENTS, REFERENCE, WEIGHTS
+from tokmill.bill.text.rows import (
+    GROUPS,
+    VERDICTS,
+    by_group,
+    inference_table,
+    moment,
+    of_bill,
+    of_moments,
+)
 from tokmill.bill.text.summary import asked_parts, summary_rows
-from tokmill.bill.text.tables import moment
 from tokmill.page.markup import (
     Bar,
     Number,
@@ -33,36 +38,20 @@ from tokmill.page.markup import (
 from tokmill.words import amount, memory, plural, seconds, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tokmill.bill.formula import Bill
     from tokmill.bill.full_bill import FullBill, ModelBill
     from tokmill.bill.models.model import Model
     from tokmill.bill.remedies.comparison import Alternative
+    from tokmill.bill.text.rows import Amounts
     from tokmill.inspect.summary import Rows
     from tokmill.page.markup import Cell
 
-_GROUPS: Mapping[str, str] = {
-    **dict.fromkeys((WEIGHTS.name, REFERENCE.name), "weights"),
-    GRADIENTS.name: "gradients",
-    **dict.fromkeys(STATES, "optimizer states"),
-    **dict.fromkeys(
-        (WORKSPACES.name, CUDA_CONTEXT.name, FRAGMENTATION.name), "CUDA and fragmentation"
-    ),
-}
-"""The group of a line by its name; others are activations if they grow with a batch's tokens."""
-_ACTIVATIONS, _OTHERS = "activations and logits", "temporary and buffers"
-_KINDS = tuple(dict.fromkeys((*_GROUPS.values(), _ACTIVATIONS, _OTHERS)))
 _ADVICE = ("largest", "fits with", "safer with", "may fit", "advice")
 _IN_HEAD = ("verdict", "note", *_ADVICE)
 """Rows of the bill that the head of the page has."""
 _FIRST_ROWS = 8
-_SAID = {
-    FITS: Said(FITS, "green"),
-    BARELY: Said("by the estimate only", "yellow"),
-    DOES_NOT_FIT: Said(DOES_NOT_FIT, "red"),
-}
 
 
 def verdict(directory: Path, bill: FullBill) -> str:
@@ -130,12 +119,12 @@ def bill_section(directory: Path, bill: FullBill) -> Section:
     how = facts(_told(bill)) + note(f"Estimates by formulas, which {command} shows.")
     drawn = [_moments(of_model, bill)] if of_model else [panel("In words", how)]
     if bill.disk is not None:
-        files = [(line.name, line.n_bytes) for line in bill.disk.bill.lines]
-        drawn.append(panel("The dataset on disk", _amounts("Disk", "files", files, size)))
+        files = _amounts("Disk", "files", of_bill("disk", bill.disk.bill), size)
+        drawn.append(panel("The dataset on disk", files))
     if of_model is None:
         return Section("bill", "Bill", panels(*drawn))
     alternatives = _alternatives(_compared(bill, of_model.model), of_model)
-    host = [(moment(each), each.n_bytes) for each in bill.host.moments]
+    host = of_moments("host", "Host RAM", bill.host.moments)
     other = details("Host RAM by moment", _amounts("Host RAM", "moment", host, memory))
     return Section("bill", "Bill", how + panels(*drawn) + alternatives + other)
 
@@ -156,34 +145,25 @@ def _moments(of_model: ModelBill, bill: FullBill) -> str:
     gpu = of_model.gpu
     limit = gpu.memory_bytes if gpu else 0
     if not bill.settings.trains:
-        lines = [(line.name, line.n_bytes) for line in of_model.inference.lines]
-        return panel("GPU memory of inference", _amounts("Inference", "kind", lines, memory))
+        drawn = _amounts("Inference", "kind", inference_table(of_model), memory)
+        return panel("GPU memory of inference", drawn)
     moments = of_model.training.moments
     full = max([limit, *(each.n_bytes for each in moments)])
     rows: list[tuple[Cell, ...]] = []
     numbers: list[tuple[Cell, ...]] = []
     for each in moments:
-        amounts = _by_group(each)
+        amounts = by_group(each)
         bar = Bar(amounts, full, limit=limit)
         rows.append((moment(each), bar, Number(memory(each.n_bytes), each.n_bytes)))
         numbers.append((moment(each), *(Number(memory(n), n) for n in amounts)))
     line = f"<li><b></b>{label(gpu.name)}, {memory(limit)}</li>" if gpu else ""
-    by_kind = table("GPU memory by kind", ("moment", *_KINDS), numbers)
+    by_kind = table("GPU memory by kind", ("moment", *GROUPS), numbers)
     return panel(
         "GPU memory of training",
-        keys(_KINDS, line),
+        keys(GROUPS, line),
         table("GPU memory of training", ("moment", "", "expected"), rows),
         details("Amounts by kind", by_kind),
     )
-
-
-def _by_group(bill: Bill) -> tuple[int, ...]:
-    """Return the expected bytes of each group of lines."""
-    amounts = dict.fromkeys(_KINDS, 0)
-    for line in bill.lines:
-        default = _ACTIVATIONS if "n" in line.symbols else _OTHERS
-        amounts[_GROUPS.get(line.name, default)] += line.n_bytes
-    return tuple(amounts.values())
 
 
 def _compared(bill: FullBill, model: Model) -> Comparison:
@@ -205,7 +185,8 @@ def _alternatives(comparison: Comparison, of_model: ModelBill) -> str:
         if each.why_not:
             rows.append((first, *others, f"not possible: {each.why_not}", "", "", ""))
             continue
-        said = _SAID.get(each.verdict, Said(each.verdict, ""))
+        told = VERDICTS.get(each.verdict)
+        said = Said(told.page, told.colour) if told else Said(each.verdict, "")
         expected, most = (Number(memory(n), n) for n in (each.n_bytes, each.high_bytes))
         rows.append((first, *others, said, Bar((each.n_bytes,), full, limit=limit), expected, most))
     options = (f"--{name.replace('_', '-')}" for name in comparison.axes)
@@ -217,14 +198,15 @@ def _alternatives(comparison: Comparison, of_model: ModelBill) -> str:
 def _rank(each: Alternative) -> int:
     """Return the place of an alternative: what fits comes first, what is not possible last."""
     if each.why_not:
-        return len(_SAID) + 1
-    return [*_SAID, each.verdict].index(each.verdict)
+        return len(VERDICTS) + 1
+    return [*VERDICTS, each.verdict].index(each.verdict)
 
 
-def _amounts(
-    name: str, kind: str, amounts: Sequence[tuple[str, int]], written: Callable[[float], str]
-) -> str:
+def _amounts(name: str, kind: str, amounts: Amounts, written: Callable[[float], str]) -> str:
     """Return named amounts of bytes with bars, whose scale is the largest of them."""
-    full = max((n for _, n in amounts), default=1)
-    rows = [(each, Bar((n,), full), Number(written(n), n)) for each, n in amounts]
+    full = max((each.n_bytes for _, each in amounts.rows), default=1)
+    rows = [
+        (each, Bar((of.n_bytes,), full), Number(written(of.n_bytes), of.n_bytes))
+        for each, of in amounts.rows
+    ]
     return table(name, (kind, "", ""), rows)

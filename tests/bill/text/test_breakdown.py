@@ -17,7 +17,8 @@ from tokmill.bill.remedies.comparison import Alternative, Comparison
 from tokmill.bill.text import PARTS
 from tokmill.bill.text.breakdown import bill_tables
 from tokmill.bill.text.comparison import comparison_tables
-from tokmill.bill.text.tables import bill_table, explanation
+from tokmill.bill.text.rows import of_bill
+from tokmill.bill.text.tables import amounts_table, explanation
 
 
 def text(
@@ -97,7 +98,7 @@ def lines_of(*renderables: RenderableType, width: int = 80) -> list[str]:
 
 
 def test_an_amount_without_bounds_is_one_number_in_the_unit_of_the_total():
-    assert lines_of(bill_table(BILL, binary=True)) == [
+    assert lines_of(amounts_table(of_bill("gpu", BILL))) == [
         "GPU memory, step, GiB    low  expected   high",
         "  weights                        10.00",
         "  CUDA context          0.29      0.49   0.98",
@@ -107,7 +108,7 @@ def test_an_amount_without_bounds_is_one_number_in_the_unit_of_the_total():
 
 @pytest.mark.parametrize("width", [24, 40, 80, 200])
 def test_a_narrow_screen_folds_names_and_cuts_no_number(width):
-    shown = lines_of(bill_table(BILL, binary=True), width=width)
+    shown = lines_of(amounts_table(of_bill("gpu", BILL)), width=width)
     assert all(len(line) <= width for line in shown)
     if width >= 40:
         assert shown[-1].split() == ["total", "10.29", "10.49", "10.98"]

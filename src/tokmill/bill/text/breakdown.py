@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
@@ -11,26 +11,21 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tokmill.bill.compute import Compute
 from tokmill.bill.formula import Bill, Line
-from tokmill.bill.full_bill import FullBill, ModelBill
-from tokmill.bill.gpus import AT_LEAST, BARELY, FITS
+from tokmill.bill.full_bill import FullBill
 from tokmill.bill.host_ram.host import HostBill
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.weight_types import weight_bytes
-from tokmill.bill.on_disk import DatasetDisk
-from tokmill.bill.remedies.search import Offer
 from tokmill.bill.states.optimizers import MAIN_GRADIENT, MASTER
 from tokmill.bill.states.precision import precision_of
 from tokmill.bill.states.states import RULE_OF_THUMB, States, rank_states
-from tokmill.bill.text.tables import amounts_table, bill_view, explanation, moment, moments_table
+from tokmill.bill.text.rows import Amounts, Texts, moment, tables_of
+from tokmill.bill.text.tables import amounts_table, explanation
 from tokmill.errors import UsageError
 from tokmill.machine.process_tree import Measured
 from tokmill.settings.training import TrainingSettings
-from tokmill.terminal_tables import indented, one_line, rows_table  # fmt: skip
-from tokmill.words import amount, memory, plural, scale, seconds, size
-
-_SHORT = {FITS: "fits", BARELY: "may fit", AT_LEAST: "at least"}
+from tokmill.terminal_tables import indented, one_line, rows_table
+from tokmill.words import memory, plural, scale, seconds, size
 
 
 def bill_tables(
@@ -40,75 +35,22 @@ def bill_tables(
 
     `explain`: also yield formula, symbols and source of each amount.
     """
-    of_model = full.of_model
-    if of_model is not None:
-        if {"gpu", "inference"} & set(parts):
-            yield from _parameters(of_model.model)
-        if "gpu" in parts:
-            yield from _gpu_tables(of_model, explain=explain)
-    if "host" in parts:
-        yield from _host_tables(full.host, explain=explain)
-    if "disk" in parts:
-        yield from disk_tables(full, explain=explain)
-    if of_model is not None:
-        if "time" in parts and of_model.compute is not None:
-            epochs = full.settings.training.epochs
-            rows = _time_rows(of_model.compute, epochs)
-            yield from _after_empty_line(rows_table("training", ("",), rows, words=("",)))
-        if "inference" in parts:
-            yield from bill_view(of_model.inference, explain=explain)
+    for each in tables_of(full):
+        if set(each.parts) & set(parts):
+            yield from drawn(each, explain=explain)
 
 
-def _after_empty_line(*tables: RenderableType) -> Iterator[RenderableType]:
-    for table in tables:
-        yield Text("")
-        yield table
-
-
-def _parameters(model: Model) -> Iterator[RenderableType]:
-    modules = [(name, f"{n:,}") for name, n in model.by_module().items()]
-    rows = [*modules, ("total", f"{model.parameters:,}")]
-    yield from _after_empty_line(rows_table("parameters", ("",), rows))
-
-
-def _gpu_tables(of_model: ModelBill, *, explain: bool) -> Iterator[RenderableType]:
-    """Yield the tables of training: peak, moments, pipeline stages, savings."""
-    training = of_model.training
-    peak, title = training.peak, f"GPU memory at the peak, {moment(training.peak)}"
-    yield from bill_view(replace(peak, title=title), explain=explain)
-    title = "GPU memory at each moment of a training step"
-    yield from _after_empty_line(moments_table(title, training.moments))
-    if len(training.stages) > 1:
-        stages = [
-            (f"{each.number + 1:,}: {moment(each.peak)}", each.peak, "") for each in training.stages
-        ]
-        title = "GPU memory at the peak of pipeline stages"
-        yield from _after_empty_line(amounts_table(title, stages))
-    if of_model.advice is not None and of_model.advice.steps:
-        yield from _after_empty_line(_offers_table(of_model.advice.steps))
-
-
-def _offers_table(offers: Sequence[Offer]) -> Table:
-    """Return a row for each saving: its options, memory and verdict."""
-    rows = (
-        (
-            " ".join(offer.options),
-            memory(offer.saved_bytes),
-            memory(offer.peak_bytes),
-            _SHORT.get(offer.verdict, ""),
-        )
-        for offer in offers
-    )
-    return rows_table("options that save memory", ("saves", "peak", ""), rows)
-
-
-def _host_tables(host: HostBill, *, explain: bool) -> Iterator[RenderableType]:
-    title = f"host RAM per node at the peak, {moment(host.peak)}"
-    yield from bill_view(replace(host.peak, title=title), explain=explain)
-    yield from _after_empty_line(moments_table("host RAM at each moment", host.moments))
-    for bill in (host.shared, host.page_cache):
-        if bill.n_bytes:
-            yield from bill_view(bill, explain=explain)
+def drawn(each: Amounts | Texts, *, explain: bool = False) -> Iterator[RenderableType]:
+    """Yield an empty line, a table, costs that it leaves out, and formulas."""
+    yield Text("")
+    if isinstance(each, Texts):
+        yield rows_table(each.title, each.headings, each.rows, words=each.words)
+        return
+    yield amounts_table(each)
+    if each.leaves_out:
+        yield indented(f"not included: {'; '.join(each.leaves_out)}", "dim")
+    if explain:
+        yield from explanation(each.lines)
 
 
 def measured_table(measured: Measured, host: HostBill) -> Table:
@@ -126,56 +68,6 @@ def measured_table(measured: Measured, host: HostBill) -> Table:
     return rows_table(title, ("predicted", "measured", "error"), rows)
 
 
-def disk_tables(full: FullBill, *, explain: bool) -> Iterator[RenderableType]:
-    """Yield the sizes of dataset, checkpoints and optional files.
-
-    `explain`: also yield the formulas.
-    """
-    disk = full.disk
-    bills = [] if disk is None else [disk.bill]
-    if full.of_model is not None:
-        bills.append(full.of_model.checkpoints)
-    for bill in bills:
-        yield from bill_view(bill, explain=explain, binary=False)
-    if disk is None:
-        return
-    if disk.found is not None:
-        ratios = rows_table("totals", ("",), _ratios(disk.found), words=("",))
-        yield from _after_empty_line(ratios)
-    rows = [(f"{line.name}: {line.note}".removesuffix(": "), line, "") for line in full.additions]
-    yield from _after_empty_line(amounts_table("disk: optional files", rows, binary=False))
-    if explain:
-        yield from explanation(full.additions)
-
-
-def _ratios(disk: DatasetDisk) -> Iterator[tuple[str, str]]:
-    """Yield the size per token, relative to text and input, and files that are not listed."""
-    n_bytes = disk.bill.n_bytes
-    yield ("bytes per token", f"{n_bytes / max(1, disk.tokens):.3f} ({disk.dtype})")
-    of = {"size relative to the text": disk.text_bytes, "relative to the input": disk.input_bytes}
-    for name, total in of.items():
-        if total:
-            yield (name, f"{n_bytes / total:.1%} of {size(total)}")
-    if disk.unlisted:
-        yield ("files not in the manifest", ", ".join(disk.unlisted))
-
-
-def _time_rows(compute: Compute, epochs: float) -> Iterator[tuple[str, str]]:
-    """Yield tokens per parameter, steps and FLOP; the summary has the time."""
-    yield (
-        "tokens per parameter",
-        f"{compute.tokens_per_parameter:.3g} (compute-optimal is about 20: "
-        f"{amount(compute.chinchilla_tokens, 'token')})",
-    )
-    yield (
-        "steps per epoch",
-        f"{compute.steps_per_epoch:,} of {plural(compute.step_sequences, 'sequence')}, "
-        f"{amount(compute.step_tokens, 'token')}",
-    )
-    passes = "epoch" if epochs == 1 else "epochs"
-    yield ("FLOP", f"{compute.operations_with_recompute:.3g} in {epochs:g} {passes}")
-
-
 AXES = {
     "sharding": ("ddp", "zero-1", "zero-2", "zero-3"),
     "optimizer": ("sgd", "momentum", "adamw", "adamw-8bit"),
@@ -184,7 +76,7 @@ AXES = {
 TYPES = {"fp32": 4.0, "bf16": 2.0, "int8": 1.0, "int4": 0.5}
 """Bytes of a weight, without scales."""
 
-Amounts = dict[str, int]
+Named = dict[str, int]
 """Bytes, or numbers of elements, by name."""
 
 
@@ -252,7 +144,7 @@ def _besides(states: States, training: TrainingSettings) -> list[Line]:
     return [*([states.flat_buffer] if states.flat_buffer else []), *rule]
 
 
-def _alternatives(model: Model, training: TrainingSettings, setting: str) -> dict[str, Amounts]:
+def _alternatives(model: Model, training: TrainingSettings, setting: str) -> dict[str, Named]:
     """Return the states by value of a setting and precision, if no setting contradicts it.
 
     `copies` are those in fp32 of weights and gradients.
@@ -274,7 +166,7 @@ def _alternatives(model: Model, training: TrainingSettings, setting: str) -> dic
     return by_value
 
 
-def _by_type(model: Model) -> dict[str, Amounts]:
+def _by_type(model: Model) -> dict[str, Named]:
     """Return the bytes of all weights by type: alone, and with scales as files have them."""
     stored = {
         kind: sum(weight_bytes(kind, tensor, model) * tensor.count for tensor in model.tensors)
@@ -286,9 +178,9 @@ def _by_type(model: Model) -> dict[str, Amounts]:
     }
 
 
-def _layer(model: Model) -> dict[str, Amounts]:
+def _layer(model: Model) -> dict[str, Named]:
     """Return the elements of matrices and of vectors in each module of the last layer."""
-    modules: dict[str, Amounts] = {}
+    modules: dict[str, Named] = {}
     for tensor in model.tensors:
         if tensor.layers and model.layers - 1 in tensor.layers:
             name = tensor.name.partition("{}.")[2].removesuffix(".weight").removesuffix(".bias")
@@ -313,7 +205,7 @@ def _states_table(states: States, training: TrainingSettings) -> Table:
     return rows_table(bill.title, ("B/parameter", unit, binary), rows)
 
 
-def _amounts_table(title: str, rows: Mapping[str, Amounts]) -> Table:
+def _amounts_table(title: str, rows: Mapping[str, Named]) -> Table:
     """Return amounts in one unit; all rows have the same columns."""
     most = max(max(amounts.values()) for amounts in rows.values())
     divisor, unit, digits = scale(most, binary=False)
@@ -325,7 +217,7 @@ def _amounts_table(title: str, rows: Mapping[str, Amounts]) -> Table:
     return rows_table(f"{title}, {unit}", columns, texts)
 
 
-def _layer_table(layer: Mapping[str, Amounts], d: int) -> Table:
+def _layer_table(layer: Mapping[str, Named], d: int) -> Table:
     """Return the parts of a layer and their sum, as polynomials of the hidden size."""
     sums = {kind: sum(part[kind] for part in layer.values()) for kind in ("matrices", "vectors")}
     rows = []

@@ -8,19 +8,13 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tokmill.bill.gpus import AT_LEAST, BARELY, DOES_NOT_FIT, FITS
+from tokmill.bill.gpus import BARELY, FITS
 from tokmill.bill.remedies.comparison import Alternative, Comparison
+from tokmill.bill.text.rows import VERDICTS
 from tokmill.bill.text.tables import plan_text
 from tokmill.terminal_tables import indented, labelled, one_line
 from tokmill.words import scale
 
-_VERDICTS = {
-    FITS: ("fits", Text("yes", "green")),
-    BARELY: ("may fit", Text("may", "yellow")),
-    AT_LEAST: ("a part is not known", Text("at least", "yellow")),
-    DOES_NOT_FIT: ("does not fit", Text("no", "red")),
-}
-"""A verdict in the row of verdicts, and in the column of the table."""
 _MOST_NAMED = 4
 """Alternatives that are named in the verdict at most; more are counted."""
 _MOST_AXES = 2
@@ -55,14 +49,14 @@ def comparison_tables(comparison: Comparison) -> Iterator[RenderableType]:
 def _verdict(comparison: Comparison) -> str:
     """Return which alternatives fit, by name or, if they are many, how many."""
     texts = []
-    for verdict, (text, _) in _VERDICTS.items():
+    for verdict, said in VERDICTS.items():
         alike = [each for each in comparison.alternatives if each.verdict == verdict]
         names = ", ".join(" ".join(map(str, each.values)) for each in alike)
         if len(comparison.axes) == 1 and names.replace(", ", "").isdecimal():
             names = f"{comparison.axes[0].replace('_', '-')} {names}"
         if alike:
             many = f"{len(alike)} of {len(comparison.alternatives)}"
-            texts.append(f"{text}: {names if len(alike) <= _MOST_NAMED else many}")
+            texts.append(f"{said.row}: {names if len(alike) <= _MOST_NAMED else many}")
     return "; ".join(texts) or "unknown: add --gpu, such as --gpu=4090"
 
 
@@ -78,7 +72,10 @@ def _advice(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
 def _fits(each: Alternative) -> Text:
     if each.why_not:
         return Text("not possible", "dim")
-    return _VERDICTS[each.verdict][1] if each.verdict else Text("")
+    if not each.verdict:
+        return Text("")
+    said = VERDICTS[each.verdict]
+    return Text(said.cell, said.colour)
 
 
 def _notes(comparison: Comparison, *, activations: bool) -> Iterator[RenderableType]:

@@ -27,7 +27,8 @@ from tokmill.bill.serving import (
 from tokmill.bill.states.parallel import ranks_per_node
 from tokmill.bill.states.precision import precision_of, stored_note
 from tokmill.bill.text import INFERENCE_PARTS, TRAINING_PARTS
-from tokmill.bill.text.tables import bounded, moment, plan_text
+from tokmill.bill.text.rows import VERDICTS, moment
+from tokmill.bill.text.tables import bounded, plan_text
 from tokmill.bill.trainers import set_by_trainer
 from tokmill.bill.training_bill import activation_bytes
 from tokmill.settings.training import InferenceSettings, TrainingSettings
@@ -40,7 +41,7 @@ NO_TOKENS = "unknown: add --tokens, such as 1B (for the cost: --price-per-hour)"
 MOST_KEYS = 6
 """Of the keys that settings files have and the bill does not use, so many are shown."""
 
-_STYLES = {FITS: "green", DOES_NOT_FIT: "red", "unknown": ""}
+_STYLES = {name: said.colour for name, said in VERDICTS.items()} | {"unknown": ""}
 """Colours of verdicts; all others are yellow."""
 _DEFAULTS = {
     "amp": "default of most trainers: fp32 weights",

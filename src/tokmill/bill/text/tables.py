@@ -6,46 +6,17 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from tokmill.bill.formula import Bill, Line
 from tokmill.bill.gpus import AT_LEAST
 from tokmill.bill.remedies.search import Offer
+from tokmill.bill.text.rows import Amounts
 from tokmill.terminal_tables import empty_table, indented
 from tokmill.words import memory, scale
 
 _BOUNDS = ("low", "expected", "high")
-_MOMENTS = {
-    "end of forward": "end of the forward pass",
-    "start of backward": "start of the backward pass",
-    "end of backward": "end of the backward pass",
-    "optimizer's step": "optimizer step",
-}
-"""Longer names of moments."""
 _FINER = 4
 """A table uses GiB only from 4 GiB on, and so on: small lines would all be 0.01 otherwise."""
-
-
-def moment(bill: Bill) -> str:
-    """Return the moment in a bill's title, which follows the place."""
-    name = bill.title.partition(": ")[2]
-    return _MOMENTS.get(name, name)
-
-
-def bill_table(bill: Bill, *, binary: bool) -> Table:
-    """Return a bill as a table: a row for each amount, and the total, all in one unit.
-
-    `binary`: units of 1,024 (memory), else of 1,000 (disk).
-    """
-    at_most = sum(line.high_bytes for line in bill.lines)
-    total = "total" if bill.high_bytes == at_most else "total, of all moments"
-    rows = [(line.name, line, "") for line in bill.lines]
-    return amounts_table(bill.title, [*rows, (total, bill, "bold")], binary=binary)
-
-
-def moments_table(title: str, bills: Iterable[Bill]) -> Table:
-    """Return a table of the totals of bills by their moment."""
-    return amounts_table(title, [(moment(bill), bill, "") for bill in bills])
 
 
 def bounded(bill: Bill) -> str:
@@ -70,16 +41,6 @@ def plan_text(plan: Sequence[Offer]) -> str:
     return f"{added} ({need})"
 
 
-def bill_view(bill: Bill, *, explain: bool, binary: bool = True) -> Iterator[RenderableType]:
-    """Yield an empty line, the table of a bill, costs that it leaves out, and formulas."""
-    yield Text("")
-    yield bill_table(bill, binary=binary)
-    if bill.leaves_out:
-        yield indented(f"not included: {'; '.join(bill.leaves_out)}", "dim")
-    if explain:
-        yield from explanation(bill.lines)
-
-
 def explanation(lines: Iterable[Line]) -> Iterator[RenderableType]:
     """Yield the formula of each amount, the values of its symbols, its note, source and error."""
     for line in lines:
@@ -91,12 +52,15 @@ def explanation(lines: Iterable[Line]) -> Iterator[RenderableType]:
             yield indented(text, "dim", by=4)
 
 
-def amounts_table(
-    title: str, rows: Sequence[tuple[str, Line | Bill, str]], *, binary: bool = True
-) -> Table:
-    """Return a table of named amounts and styles; a bound that equals its amount is left out."""
+def amounts_table(amounts: Amounts) -> Table:
+    """Return a table of amounts, all in one unit; a bound that equals its amount is left out."""
+    rows = [(name, each, "") for name, each in amounts.rows]
+    if (total := amounts.total) is not None:
+        at_most = sum(line.high_bytes for line in total.lines)
+        name = "total" if total.high_bytes == at_most else "total, of all moments"
+        rows.append((name, total, "bold"))
     most = max(amount.high_bytes for _, amount, _ in rows)
-    divisor, unit, digits = scale(most / _FINER, binary=binary)
+    divisor, unit, digits = scale(most / _FINER, binary=amounts.binary)
     cells = []
     for _, amount, _ in rows:
         low, expected, high = (
@@ -106,7 +70,7 @@ def amounts_table(
         cells.append((low if low != expected else "", expected, high if high != expected else ""))
     columns = [place for place in range(3) if any(row[place] for row in cells)]
     headings = [_BOUNDS[place] for place in columns] if len(columns) > 1 else [""]
-    table = empty_table(f"{title}, {unit}", headings)
+    table = empty_table(f"{amounts.title}, {unit}", headings)
     for (name, _, style), texts in zip(rows, cells, strict=True):
         table.add_row(indented(name), *(texts[place] for place in columns), style=style)
     return table
