@@ -118,3 +118,5 @@ def test_a_forecast_that_would_stop_says_so_and_is_returned(source, tokenizer_di
     forecast = tokmill.plan(source, tokenizer=tokenizer_dir, engine="reference")
     assert forecast.problem is not None
     assert str(forecast.problem) in caplog.text
+    assert "max_reject_fraction=0.01" in str(forecast.problem)
+    assert "--" not in str(forecast.problem)

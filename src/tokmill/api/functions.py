@@ -24,7 +24,7 @@ from tokmill.api.jobs import pack as packed
 from tokmill.api.progress import Progress, RunObserver, make_bar, make_notes
 from tokmill.errors import UsageError
 from tokmill.mixing.settings import MixSettings
-from tokmill.settings.names import by_keyword, keyword_errors, settings_of
+from tokmill.settings.names import by_keyword, keyword_errors, name_keywords, settings_of
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
 from tokmill.settings.signature import with_settings
 from tokmill.tokenizer.objects import tokenizer_path
@@ -234,6 +234,7 @@ def plan(
         chosen = run_config(recipe, files, config, arguments, note)
         predicted = forecast(chosen, _LOG.warning, note)
     if predicted.problem is not None:
+        name_keywords(predicted.problem)
         _LOG.warning("a run with these settings would stop: %s", predicted.problem)
     return predicted
 

@@ -245,12 +245,17 @@ def keyword_errors() -> Iterator[None]:
     try:
         yield
     except TokmillError as error:
-        if isinstance(error, UsageError) and (key := error.setting):
-            setting = find_setting(key)
-            keyword = setting.keyword if setting else key.rpartition(".")[2]
-            error.args, error.setting = (f"{keyword}: {error.args[0]}",), ""
-        error.args = tuple(in_python(a) if isinstance(a, str) else a for a in error.args)
+        name_keywords(error)
         raise
+
+
+def name_keywords(error: TokmillError) -> None:
+    """Name settings in the message of an error as keyword arguments."""
+    if isinstance(error, UsageError) and (key := error.setting):
+        setting = find_setting(key)
+        keyword = setting.keyword if setting else key.rpartition(".")[2]
+        error.args, error.setting = (f"{keyword}: {error.args[0]}",), ""
+    error.args = tuple(in_python(a) if isinstance(a, str) else a for a in error.args)
 
 
 _OPTION = r"""(?<![\w-])--([a-z][a-z-]+)(?:=((?:'[^']*'|"[^"]*"|[^\s'"])+))?"""
