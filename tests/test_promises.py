@@ -172,6 +172,7 @@ PROMISES = {
     "a mix has the documents that it was asked for, and the same bytes after any stop": [
         "mixing/test_model.py::test_a_mix_is_what_a_model_says",
         "mixing/test_stopped.py::test_a_stopped_mix_goes_on",
+        "mixing/test_plan.py::test_what_a_finished_mix_has_lost_is_made_again",
         "mixing/test_identity.py::test_a_stopped_mix_ends_after_its_input_was_made_again",
     ],
     "a dataset of an earlier version is read, mixed, exported and continued as before": [
@@ -183,7 +184,7 @@ PROMISES = {
     "a message that names a command names one that works": [
         "cli/test_advice.py::test_what_a_message_advises_works",
         "cli/test_advice.py::test_each_message_that_names_a_command_is_met",
-        "cli/test_made_by.py::test_a_command_for_runs_says_what_stands_there",
+        "cli/test_made_by.py::test_a_command_for_tasks_says_what_stands_there",
         "cli/test_made_by.py::test_a_run_says_what_stands_there_and_replaces_it_if_it_is_told_to",
     ],
     "one user mistake is one line and a documented exit code": [
