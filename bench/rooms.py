@@ -49,7 +49,7 @@ ROOMS = {
     "inspect": 1_800,
     "bill": 13_050,
     "machine": 520,
-    "settings": 2_230,
+    "settings": 2_300,
     TOP: 2_800,
     ALL: 79_000,
 }

@@ -241,7 +241,7 @@ def test_what_a_callback_raises_stops_the_run_and_the_same_call_continues_it(mak
         ({"val_fraction": 2.0}, "val_fraction: expected between 0.0 and 1.0, found 2.0"),
         ({"workers": "2"}, "workers: expected int, found str ('2')"),
         ({"part_bytes": "2 parsecs"}, "part_bytes: expected a size such as 8MiB or 1GB, "),
-        ({"tokenizer": ""}, "no tokenizer: give tokenizer, a file, a directory or a Hub name"),
+        ({"tokenizer": ""}, "tokenizer: expected a value, found ''"),
         ({"output": None}, "no output: give output, a directory to write the dataset to"),
         ({"output": "a\0b"}, "output: expected a path, found "),
         ({"output": 5}, "output: expected a path, found 5"),

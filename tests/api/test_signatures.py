@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import tokmill
+from tokmill.errors import UsageError
 from tokmill.settings.names import by_keyword
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
 from tokmill.settings.signature import IN_SIGNATURES
@@ -34,10 +35,62 @@ def test_a_signature_has_every_setting_with_its_type_and_default(function, secti
     shown = inspect.signature(function).parameters
     for keyword, setting in by_keyword(sections).items():
         if setting.key not in IN_SIGNATURES:
-            assert shown[keyword].default == setting.default
+            assert shown[keyword].default == (None if setting.is_optional else setting.default)
             assert shown[keyword].annotation
             assert f"\n    {keyword}: " in function.__doc__
     assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in shown.values())
+
+
+FACES = [
+    *(getattr(tokmill, name) for name in tokmill.__all__ if name != "TokmillError"),
+    *(getattr(tokmill.bill, name) for name in tokmill.bill.__all__),
+    *(getattr(tokmill.loader, name) for name in tokmill.loader.__all__),
+    *(value for name, value in vars(tokmill.Dataset).items() if not name.startswith("_")),
+]
+NUMBERS = ("val_fraction", "min_tokens", "window_overlap", "metric_batches", "loader_workers")
+NUMBERS += ("host_experts", "kv_block", "seed", "epoch", "rank", "workers", "fim_rate", "stream")
+"""Parameters whose default 0 is a number as others are."""
+
+
+@pytest.mark.parametrize("face", [face for face in FACES if inspect.isfunction(face)])
+def test_what_is_not_given_is_none(face):
+    for name, parameter in inspect.signature(face).parameters.items():
+        default = parameter.default
+        is_number = name in NUMBERS and not isinstance(default, str)
+        if isinstance(default, str | int | float) and not isinstance(default, bool):
+            assert is_number or default not in ("", 0, -1), name
+
+
+EMPTY = {
+    "pretrain": {"template": "", "strip_end": "", "where": "", "pattern": "", "output": ""},
+    "sft": {"template_kwargs": "", "default_system": "", "date": "", "tokenizer": ""},
+    "plan": {"gpu": "", "tokenizer": ""},
+    "mix": {"shuffle": -1, "dedup": "", "where": "", "dtype": "", "output": ""},
+    "verify": {"tokenizer": ""},
+    "open": {"tokenizer": "", "split": ""},
+    "stats": {"by": "", "tokenizer": ""},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "keyword"), [(name, keyword) for name in EMPTY for keyword in EMPTY[name]]
+)
+def test_what_stands_for_nothing_is_no_value(name, keyword, pretrained):
+    value = EMPTY[name][keyword]
+    given = [pretrained.directory] if name in ("verify", "open", "stats") else ["a.jsonl"]
+    with pytest.raises(UsageError) as caught:
+        getattr(tokmill, name)(given[0], **{keyword: value})
+    assert f"{keyword}: expected " in str(caught.value)
+    assert f"found {value!r}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_default_that_the_help_explains_is_a_value(monkeypatch, tmp_path):
+    monkeypatch.setenv("TOKMILL_MAX_TOKENS", "3")
+    rows = [{"text": "hello there " * 9}]
+    settings = {"tokenizer": _PROJECT / "data_samples" / "tokenizer", "progress": False}
+    made = tokmill.pretrain(rows, output=tmp_path / "a", max_tokens=0, workers=0, **settings)
+    assert len(made) == 1
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property, partial
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, Unpack, overload
 
 import numpy as np
 
@@ -101,7 +101,8 @@ class Dataset:
 
     def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[str]]:
         """Pickle as the path of the directory; it is opened again when unpickled."""
-        reopen = partial(open, split=self._split, tokenizer=self._tokenizer)
+        split: Any = self._split or None
+        reopen = partial(open, split=split, tokenizer=self._tokenizer or None)
         return reopen, (str(self.directory),)
 
     def close(self) -> None:
@@ -373,15 +374,15 @@ class Dataset:
         """Check every file of the dataset against its manifest; see `tokmill.verify`."""
         import tokmill
 
-        return tokmill.verify(self.directory, tokenizer=self._tokenizer)
+        return tokmill.verify(self.directory, tokenizer=self._tokenizer or None)
 
     @keyword_errors()
-    def stats(self, *, by: str = "") -> Statistics:
+    def stats(self, *, by: str | None = None) -> Statistics:
         """Return what the whole dataset holds, from all of its tokens; see `tokmill.stats`."""
         from tokmill.inspect.samples import statistics_of
 
         check_complete(self.manifest, self.directory)
-        statistics = statistics_of(self.directory, self.manifest, self._tokenizer, by)
+        statistics = statistics_of(self.directory, self.manifest, self._tokenizer, _given(by, "by"))
         return ShownStatistics.of(statistics)
 
     @keyword_errors()
@@ -449,13 +450,13 @@ class Dataset:
 
     @overload
     def report(
-        self, path: None = None, bill: FullBill | None = None, *, by: str = "",
+        self, path: None = None, bill: FullBill | None = None, *, by: str | None = None,
         **choice: Unpack[Choice],
     ) -> ShownPage: ...  # fmt: skip
 
     @overload
     def report(
-        self, path: str | Path, bill: FullBill | None = None, *, by: str = "",
+        self, path: str | Path, bill: FullBill | None = None, *, by: str | None = None,
         **choice: Unpack[Choice],
     ) -> None: ...  # fmt: skip
 
@@ -465,7 +466,7 @@ class Dataset:
         path: str | Path | None = None,
         bill: FullBill | None = None,
         *,
-        by: str = "",
+        by: str | None = None,
         **choice: Unpack[Choice],
     ) -> ShownPage | None:
         """Write the dataset and a bill, by default `bill()`, as a web page.
@@ -481,10 +482,11 @@ class Dataset:
         from tokmill.page.report import chosen_report, write_report
 
         bill, about = bill or self.bill(), (self.directory, self.manifest)
+        field = _given(by, "by")
         if path is None:
-            return ShownPage(chosen_report(*about, bill, self._tokenizer, choice, by))
+            return ShownPage(chosen_report(*about, bill, self._tokenizer, choice, field))
         target = jobs.checked_path(path, "path")
-        write_report(target, *about, bill, self._tokenizer, "path", choice, by)
+        write_report(target, *about, bill, self._tokenizer, "path", choice, field)
         return None
 
     @keyword_errors()
@@ -559,13 +561,16 @@ class Dataset:
 
 @keyword_errors()
 def open(  # noqa: A001  its name in the package
-    directory: str | Path, *, split: str = "", tokenizer: str | Path = ""
+    directory: str | Path,
+    *,
+    split: Literal["train", "val"] | None = None,
+    tokenizer: str | Path | None = None,
 ) -> Dataset:
     """Open a finished dataset for reading.
 
     Args:
         directory: the directory of the dataset.
-        split: `train` or `val` for the documents of one split; "" for all.
+        split: the documents of one split; None: of all.
         tokenizer: the tokenizer for `Dataset.text`, if not the one that the dataset keeps.
 
     Returns:
@@ -580,6 +585,15 @@ def open(  # noqa: A001  its name in the package
         >>> dataset = tokmill.open("out", split="val")
     """
     path = jobs.checked_path(directory, "directory")
-    moved = str(jobs.checked_path(tokenizer, "tokenizer")) if tokenizer else ""
+    moved = "" if tokenizer is None else str(jobs.checked_path(tokenizer, "tokenizer"))
     dataset = Dataset(path, jobs.finished_manifest(path), split="", tokenizer=moved)
-    return dataset.split(split) if split else dataset
+    return dataset if split is None else dataset.split(split)
+
+
+def _given(value: str | None, name: str) -> str:
+    """Return a value that may be left out, '' for None; raises `UsageError` for no text and ''."""
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"{name}: expected a text or None, found {value!r}")
+    return value

@@ -116,17 +116,17 @@ def forecast(
     from tokmill.bill.inputs import complete_inputs
     from tokmill.run.forecast import forecast_run
 
-    predicted, disk, problem = forecast_run(config, warn, note)
-    bill = full_bill(complete_inputs(BillSettings.of(config), disk))
-    values = {**predicted, "bill": bill.as_json()}
+    predicted = forecast_run(config, warn, note)
+    bill = full_bill(complete_inputs(BillSettings.of(config), predicted.on_disk))
+    values = {**predicted.values, "bill": bill.as_json()}
     every = {
         **values,
         "disk_low_bytes": values["disk"]["low_bytes"],
         "disk_high_bytes": values["disk"]["high_bytes"],
-        "free_bytes": disk.free_bytes,
+        "free_bytes": predicted.on_disk.free_bytes,
         "engine": values["engine"]["name"],
         "values": values,
         "bill": bill,
-        "problem": problem,
+        "problem": predicted.problem,
     }
     return RunForecast(**{field.name: every[field.name] for field in fields(RunForecast)})

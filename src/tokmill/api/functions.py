@@ -240,7 +240,7 @@ def plan(
 
 
 @keyword_errors()
-def verify(directory: str | Path, *, tokenizer: str | Path = "") -> Verification:
+def verify(directory: str | Path, *, tokenizer: str | Path | None = None) -> Verification:
     """Check every file of a dataset against its manifest, as `tokmill verify` does.
 
     Args:
@@ -258,14 +258,16 @@ def verify(directory: str | Path, *, tokenizer: str | Path = "") -> Verification
         >>> tokmill.verify("out").n_documents
     """
     path = checked_path(directory, "directory")
-    moved = str(checked_path(tokenizer, "tokenizer")) if tokenizer else ""
+    moved = "" if tokenizer is None else str(checked_path(tokenizer, "tokenizer"))
     verification = verify_dataset(path, moved)
     verification.check(path)
     return verification
 
 
 @keyword_errors()
-def stats(directory: str | Path, *, tokenizer: str | Path = "", by: str = "") -> Statistics:
+def stats(
+    directory: str | Path, *, tokenizer: str | Path | None = None, by: str | None = None
+) -> Statistics:
     """Return what a dataset holds, from all of its tokens, as `tokmill stats` shows it.
 
     Lengths of documents, shares of sources, frequent and unused ids with their texts, equal
@@ -427,7 +429,7 @@ def pack(
     length: int | str,
     *,
     last: Literal["fragment", "drop"] = "fragment",
-    split: Literal["", "train", "val"] = "",
+    split: Literal["train", "val"] | None = None,
 ) -> Dataset:
     """Pack the documents of a dataset for pretraining into rows, and return the dataset.
 
@@ -439,7 +441,7 @@ def pack(
         length: tokens of a row, such as 4096 or "32k".
         last: what becomes of the last piece of a document that is cut. `fragment`: it is packed
             like a document. `drop`: it is left out, and counted.
-        split: pack this one, and leave the packs of the other as they are; "": all splits.
+        split: pack this one, and leave the packs of the other as they are; None: all splits.
 
     Returns:
         The dataset, open for reading; `manifest["packs"]` has rows, fill, padding, tokens left out.
@@ -451,7 +453,9 @@ def pack(
         >>> dataset = tokmill.pack("out", length=4096)
         >>> dataset.manifest["packs"]["train"]["fill"], tokmill.loader.packs(dataset, shift=True)
     """
-    manifest = packed(directory, length, last, split)
+    if split is not None and split not in ("train", "val"):
+        raise UsageError(f"split: expected train, val or None, found {split!r}")
+    manifest = packed(directory, length, last, split or "")
     return Dataset(Path(directory), manifest, split="", tokenizer="")
 
 
@@ -462,11 +466,11 @@ def import_dataset(
     trainer: Literal["megatron", "datatrove", "nanogpt"],
     output: str | Path,
     tokenizer: str | Path | TokenizerObject,
-    val: Paths = (),
-    eos_token: str = "",
+    val: Paths | None = None,
+    eos_token: str | None = None,
     add_eos: bool = False,
-    dtype: Literal["", "uint16", "uint32"] = "",
-    workers: int = 0,
+    dtype: Literal["uint16", "uint32"] | None = None,
+    workers: int | None = None,
     executor: str = "processes",
     overwrite: bool = False,
     progress: bool | ProgressCall | None = None,
@@ -486,7 +490,7 @@ def import_dataset(
         eos_token: the token that ends a document, if the tokenizer's files do not tell.
         add_eos: add eos to documents that do not end with it; else they are an error.
         dtype: of the ids of nanoGPT, by default uint16; the others record theirs.
-        workers: worker processes; 0: by cores and input.
+        workers: worker processes; None: by cores and input.
         executor: `processes` of this machine, or tasks of Ray: `ray`, `ray:HOST:PORT`.
         overwrite: replace the dataset or export at `output`.
         progress: see `pretrain`; bytes are those of tokens.
@@ -509,17 +513,20 @@ def import_dataset(
     if trainer not in IMPORTERS:
         expected = f"expected one of {', '.join(IMPORTERS)}"
         raise UsageError(f"trainer: {expected}; found {trainer!r}")
+    for name, value in (("eos_token", eos_token), ("dtype", dtype), ("workers", workers)):
+        if value in ("", 0):
+            raise UsageError(f"{name}: expected a value or None, found {value!r}")
     with tokenizer_path(tokenizer) as path, _observer(progress) as observer:
-        named = TokenizerSettings(str(checked_path(path, "tokenizer")), eos_token)
+        named = TokenizerSettings(str(checked_path(path, "tokenizer")), eos_token or "")
         settings = ImportSettings(
             _paths(sources, "sources"),
             trainer,
             place_of(output),
             named,
-            _paths(val, "val"),
+            [] if val is None else _paths(val, "val"),
             add_eos,
-            dtype,
-            RunSettings(workers=workers, executor=executor),
+            dtype or "",
+            RunSettings(workers=workers or 0, executor=executor),
         )
         manifest = run(settings, observer, overwrite=overwrite)
     for note in import_notes(settings, manifest):

@@ -75,7 +75,11 @@ class MixSettings:
         is_path=PATH,
     )
     min_tokens: int = dataset_setting(
-        0, "Leave out documents with fewer tokens, eos included.", unit="count", minimum=0
+        0,
+        "Leave out documents with fewer tokens, eos included.",
+        unit="count",
+        minimum=0,
+        zero_is_value=True,
     )
     max_tokens: int = dataset_setting(
         0, "Leave out longer documents; 0: no limit.", unit="count", minimum=0

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from heapq import nlargest
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from tokmill.run.sample import Renderers
     from tokmill.settings.schema import Config, LimitSettings
 
-    Forecast = tuple[dict[str, Any], OnDisk, TokmillError | None]
 
 SAMPLE_FRACTION = 0.049
 """Share of a large input that is sampled."""
@@ -90,12 +89,18 @@ SLOWER, LATER_S = 2.0, 2.0
 """The upper value of the time is so many times the expected time, and so many seconds more."""
 
 
+class Predicted(NamedTuple):
+    """A forecast as plain values, the dataset, and the error with which the run would stop."""
+
+    values: dict[str, Any]
+    on_disk: OnDisk
+    problem: TokmillError | None
+
+
 def forecast_run(
     config: Config, warn: Callable[[str], None], note: Callable[[str], None]
-) -> Forecast:
+) -> Predicted:
     """Return the forecast of a run; `warn` and `note` get lines for the user.
-
-    It is plain values, the dataset, and the error with which the run would stop, if any.
 
     Raises:
         TokmillError: the run could not start, or nothing can be predicted from the sample.
@@ -119,7 +124,7 @@ def _forecast(
     warn: Callable[[str], None],
     note: Callable[[str], None],
     start_s: float,
-) -> Forecast:
+) -> Predicted:
     """Return what `forecast_run` does; `start_s`: when it began to prepare."""
     config, parts, workers = prepared.config, prepared.parts, prepared.workers
     engine = choose_run_engine(prepared, note)
@@ -192,7 +197,7 @@ def _forecast(
     }
     directory = config.output.dir or "."
     on_disk = OnDisk(directory, size, disk, free_bytes(Path(directory)))
-    return values, on_disk, _problem(prepared, spec, sampled)
+    return Predicted(values, on_disk, _problem(prepared, spec, sampled))
 
 
 def _records_of_parts(parts: Sequence[Part], sampled: InputSample) -> list[tuple[Part, int]]:

@@ -61,7 +61,8 @@ def dataset_setting(default: Any, text: str, **metadata: Any) -> Any:
     the number. `of_source`: a source may have a value of its own. `is_hidden`: there is no option.
     `keeps_commas`: each option holds one item of a list.
     `is_path`: `PATH` or `NAME_OR_PATH`, which in a TOML file is relative to its folder.
-    `in_plan_if_set`: plan and manifest name it only if it is not the default.
+    `in_plan_if_set`: plan and manifest name it only if it is not the default. `zero_is_value`: its
+    default 0 is a number as others; else a default of 0, -1 or '' is None in Python.
     """
     return _setting(default, text, affects_output=True, **metadata)
 

@@ -70,6 +70,26 @@ class Setting(NamedTuple):
         return "_".join(("tokmill", *words)).upper()
 
     @property
+    def is_optional(self) -> bool:
+        """Return whether the default stands for nothing, or for what tokmill decides.
+
+        Python has None for that.
+        """
+        is_value = isinstance(self.default, bool) or self.metadata.get("zero_is_value", False)
+        return not is_value and self.default in ("", 0, -1)
+
+    def refuse_empty(self, value: object) -> None:
+        """Raise `UsageError` for '', 0 or -1 in place of None, unless the help explains it."""
+        is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+        if not (is_plain and self.is_optional and value == self.default):
+            return
+        word = "empty" if self.default == "" else self.default
+        if f"{word}:" not in self.metadata["help"]:
+            raise UsageError(
+                f"expected a value, found {value!r}: leave it out, or give None", self.key
+            )
+
+    @property
     def is_shared(self) -> bool:
         """Return whether another section has a setting of the same keyword."""
         return _n_of_keyword()[self.keyword] > 1

@@ -310,7 +310,11 @@ class OutputSettings:
     )
     shard_tokens: int = shard_tokens_setting()
     val_fraction: float = dataset_setting(
-        0.0, "Fraction of documents for validation shards; 0: none.", minimum=0.0, maximum=1.0
+        0.0,
+        "Fraction of documents for validation shards; 0: none.",
+        minimum=0.0,
+        maximum=1.0,
+        zero_is_value=True,
     )
     packing: int = dataset_setting(
         0,
@@ -336,6 +340,7 @@ class LimitSettings:
         0,
         "Drop documents with fewer tokens (eos not counted; in chats all tokens count); 0: none.",
         minimum=0,
+        zero_is_value=True,
     )
     max_tokens: int = dataset_setting(
         0,

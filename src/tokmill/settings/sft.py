@@ -156,6 +156,7 @@ class SftSettings:
         0,
         "With too-long window: tokens that are repeated, untrained, from the window before.",
         minimum=0,
+        zero_is_value=True,
     )
     packing: int = dataset_setting(
         0,

@@ -7,10 +7,11 @@ written here.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import textwrap
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from tokmill.settings.names import Setting
 
@@ -27,29 +28,51 @@ def with_settings(settings: Iterable[Setting]) -> Callable[[Function], Function]
     """Return a decorator that lists settings in place of the `**settings` of a function.
 
     Settings that are parameters of their own are left out. The default that is shown is the one
-    that holds where neither a variable nor a file names another.
+    that holds where neither a variable nor a file names another; None, where tokmill decides or
+    nothing is done. The function refuses what stands for None on the command line, such as ''.
     """
+    known = {setting.keyword: setting for setting in settings}
 
     def decorate(function: Function) -> Function:
         signature = inspect.signature(function)
         own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
         left_out = (*IN_SIGNATURES, *IN_SIGNATURE_OF_MIX)
-        listed = {s.keyword: s for s in settings if s.key not in left_out}
+        listed = {name: s for name, s in known.items() if s.key not in left_out}
         added = [
             inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=s.default, annotation=type_text(s)
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None if s.is_optional else s.default,
+                annotation=type_text(s),
             )
             for name, s in listed.items()
         ]
-        function.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
-        function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{_explained(listed)}"
-        return function
+
+        @functools.wraps(function)
+        def checked(*arguments: Any, **keywords: Any) -> Any:
+            for name, value in keywords.items():
+                if name in known:
+                    known[name].refuse_empty(value)
+            return function(*arguments, **keywords)
+
+        shown: Any = checked
+        shown.__signature__ = signature.replace(parameters=[*own, *added])
+        shown.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{_explained(listed)}"
+        return cast("Function", checked)
 
     return decorate
 
 
 def type_text(setting: Setting) -> str:
-    """Return the type of a keyword argument, with the names of `arguments.pyi`."""
+    """Return the type of a keyword argument, with the names of `arguments.pyi`.
+
+    None is what is not given, also where the default is something else.
+    """
+    return f"{_type_of_value(setting)} | None"
+
+
+def _type_of_value(setting: Setting) -> str:
+    """Return the type of a value that is given."""
     metadata: Any = setting.metadata
     if setting.key == "render.renderer":
         return "str | Callable[[Any], Any]"

@@ -173,6 +173,7 @@ class TrainingSettings:
     metric_batches: int = runtime_setting(
         0, "Evaluation batches whose logits are kept in memory (compute_metrics).",
         minimum=0, maximum=1 << 30,
+        zero_is_value=True,
     )  # fmt: skip
     eval_accumulation: int = runtime_setting(
         0, "Evaluation batches after which kept logits move from GPU to host RAM; 0: never.",
@@ -193,7 +194,11 @@ class TrainingSettings:
         choices=(*LOADING, "datasets"),
     )
     loader_workers: int = runtime_setting(
-        0, "DataLoader workers per process.", minimum=0, maximum=1 << 10
+        0,
+        "DataLoader workers per process.",
+        minimum=0,
+        maximum=1 << 10,
+        zero_is_value=True,
     )
     start_method: str = runtime_setting(
         "fork", "How DataLoader workers are started.", choices=("fork", "spawn")
@@ -321,6 +326,7 @@ class InferenceSettings:
     host_experts: int = runtime_setting(
         0, "Serving with llama.cpp: layers whose experts are in host RAM (--n-cpu-moe).",
         minimum=0, maximum=LARGEST,
+        zero_is_value=True,
     )  # fmt: skip
     weight_type: str = runtime_setting(
         "auto",
@@ -337,6 +343,7 @@ class InferenceSettings:
         "Serving: tokens per block of a paged KV cache; 0: not paged.",
         minimum=0,
         maximum=1 << 20,
+        zero_is_value=True,
     )
     prefill_chunk: int = runtime_setting(
         BY_SERVER,
