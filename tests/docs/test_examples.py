@@ -18,7 +18,7 @@ from tests.docs.pages import ROOT, read
 EXAMPLES = ROOT / "examples"
 PROGRAMS = sorted(path.name for path in EXAMPLES.glob("*.py"))
 NOTEBOOK = EXAMPLES / "notebook.ipynb"
-CELL_S = 60
+CELL_S = 120
 
 
 SAID = {
@@ -107,6 +107,7 @@ def test_every_cell_of_the_notebook_runs_in_a_fresh_environment(
     assert "20 of 21 records were rejected" in of("would_stop")
     assert 'title="id ' in shown["chats.show([12, 4])"]
     assert "<iframe" in shown["dataset.report()"]
+    assert of("tokmill.encode(tokmill.render(") == "True"
     same = [source for source in shown if source.endswith(".identity")]
     assert len(same) >= 3
     assert [source for source in same if not shown[source].endswith("True")] == []
