@@ -132,6 +132,14 @@ def test_a_plot_has_lengths_and_sources(texts):
     assert sum(bar.get_width() for bar in by_source.patches) == texts.n_tokens
 
 
+def test_a_notebook_shows_a_plot_as_a_picture(texts):
+    pytest.importorskip("matplotlib", reason="not installed")
+    pytest.importorskip("IPython", reason="needs the extra dev")
+    from IPython.core.formatters import PNGFormatter
+
+    assert PNGFormatter()(texts.plot()).startswith(b"\x89PNG")
+
+
 def test_a_plot_without_matplotlib_says_what_it_needs(texts, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)

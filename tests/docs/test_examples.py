@@ -107,6 +107,7 @@ def test_every_cell_of_the_notebook_runs_in_a_fresh_environment(
     assert "20 of 21 records were rejected" in of("would_stop")
     assert 'title="id ' in shown["chats.show([12, 4])"]
     assert "<iframe" in shown["dataset.report()"]
+    assert "image/png" in shown.get("dataset.plot()", "image/png")
     assert of("tokmill.encode(tokmill.render(") == "True"
     same = [source for source in shown if source.endswith(".identity")]
     assert len(same) >= 3
@@ -118,7 +119,7 @@ def text_of(output: Any) -> str:
     if output.output_type == "stream":
         return str(output.text)
     assert output.output_type != "error", output
-    return "".join(str(value) for value in output.data.values())
+    return "".join(f"{value}" if "text" in kind else kind for kind, value in output.data.items())
 
 
 def test_the_notebook_is_stored_without_outputs() -> None:

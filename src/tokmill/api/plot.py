@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,12 +33,21 @@ def plot_lengths_and_sources(
         from matplotlib.figure import Figure
     except ImportError:
         raise UsageError("a plot needs matplotlib: pip install matplotlib") from None
-    # Not of pyplot, which would keep the figure and choose a window.
-    figure = Figure(figsize=(10, 3.5), layout="constrained")
+    # Not of pyplot, which would keep the figure and choose a window. So no notebook knows how to
+    # show it, unless pyplot was imported there.
+    figure: Any = Figure(figsize=(10, 3.5), layout="constrained")
+    figure._repr_png_ = partial(_as_png, figure)
     by_length, by_source = figure.subplots(1, 2)
     _plot_lengths(by_length, lengths)
     _plot_sources(by_source, sources)
     return figure
+
+
+def _as_png(figure: Any) -> bytes:
+    """Return a figure as a picture, for a notebook."""
+    picture = BytesIO()
+    figure.savefig(picture, format="png")
+    return picture.getvalue()
 
 
 def _plot_lengths(axes: Any, lengths: npt.NDArray[np.int32]) -> None:
