@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.bill.activations.situation import DEFAULT_SEQUENCE, default_sequence
 from tokmill.bill.models.model import Model
 from tokmill.bill.on_disk import DatasetSize
+from tokmill.bill.states.contradictions import check_parallelism
 from tokmill.bill.states.parallel import state_ranks
 from tokmill.bill.trainers import as_trainer
 from tokmill.errors import UsageError
@@ -108,13 +109,13 @@ def bill_settings(
 def complete_training(
     training: TrainingSettings, model: Model | None, size: DatasetSize | None
 ) -> TrainingSettings:
-    """Return the settings with sequence, sharding and epochs filled in.
+    """Return the settings with sequence, sharding and epochs filled in, and checked with the model.
 
     `sequence` is the setting, else the length of packed rows, else `default_sequence`. Completing
-    them again changes nothing.
+    them again changes nothing. All bills take settings that this function has returned.
 
     Raises:
-        UsageError: the host RAM lacks its unit.
+        UsageError: settings contradict each other or the model, or the host RAM lacks its unit.
     """
     if 0 < training.host_ram < LEAST_HOST_RAM:
         raise UsageError(
@@ -128,6 +129,8 @@ def complete_training(
         # DeepSpeed offloads on one GPU too, where its kinds of sharding share nothing.
         sharding = "zero-2" if training.offload == "optimizer" else "zero-3"
         training = replace(training, sharding=sharding)
+    if model is not None:
+        check_parallelism(model, training)
     if training.tokens and size is not None and size.train_tokens:
         return replace(training, epochs=training.tokens / size.train_tokens)
     return training

@@ -35,7 +35,6 @@ from tokmill.bill.overhead import (
     workspace_line,
 )
 from tokmill.bill.states.buffers import STREAMS_FSDP, streams_line
-from tokmill.bill.states.contradictions import check_parallelism
 from tokmill.bill.states.optimizers import FP32_BYTES
 from tokmill.bill.states.parallel import fullest_stage, stage_layers
 from tokmill.bill.states.states import EXPERTS_PRODUCT, GRADIENTS, States, rank_states
@@ -134,7 +133,6 @@ def training_bill(model: Model, training: TrainingSettings) -> TrainingBill:
         UsageError: settings contradict each other or the model.
     """
     training = complete_training(training, model, None)
-    check_parallelism(model, training)
     if not model.has_shape:
         return TrainingBill((_states_bill(model, training),))
     if training.transformers == "auto" and version_matters(model, training):

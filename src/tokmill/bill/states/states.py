@@ -12,7 +12,6 @@ from tokmill.bill.models.model import Model
 from tokmill.bill.models.shapeless import is_counted
 from tokmill.bill.models.weight_types import PLAIN_BYTES
 from tokmill.bill.states.buffers import FLAT, bucket_line, cast_line, gathered_line
-from tokmill.bill.states.contradictions import check_parallelism
 from tokmill.bill.states.optimizers import (
     FP32_BYTES,
     MAIN_GRADIENT,
@@ -167,12 +166,7 @@ class States:
 
 
 def rank_states(model: Model, training: TrainingSettings, stage: int | None = None) -> States:
-    """Return the states of a rank of a pipeline stage; by default of the stage with most states.
-
-    Raises:
-        UsageError: settings contradict each other or the model.
-    """
-    check_parallelism(model, training)
+    """Return the states of a rank of a pipeline stage; by default of the stage with most states."""
     tensors = rank_tensors(model, training, stage)
     trained = tuple(share for share in tensors if share.trained)
     offloads, shared = training.offload != "none", sharding_of(training)
@@ -203,12 +197,7 @@ def rank_states(model: Model, training: TrainingSettings, stage: int | None = No
 
 
 def standing_bytes(model: Model, training: TrainingSettings) -> int:
-    """Return the bytes of weights and optimizer states, the part of `rank_states` found soonest.
-
-    Raises:
-        UsageError: settings contradict each other or the model.
-    """
-    check_parallelism(model, training)
+    """Return the bytes of weights and optimizer states, the part of `rank_states` found soonest."""
     tensors = rank_tensors(model, training)
     offloads = training.offload != "none"
     stepped = () if offloads else tuple(share for share in tensors if share.trained)
@@ -339,12 +328,8 @@ def checkpoint_bill(model: Model, training: TrainingSettings) -> Bill:
     """Return the disk space of the checkpoints of a run: those kept, and one being written.
 
     The lower bound is without the one being written. A frozen base is not saved with its adapters.
-
-    Raises:
-        UsageError: settings contradict each other or the model.
     """
     alone = replace(training, **_ALONE, optimizer=off_gpu(training.optimizer))
-    check_parallelism(model, alone)
     trained = [share for share in rank_tensors(model, alone) if share.trained]
     scheme = scheme_of(training)
     weights = {"q": scheme.weight, "P_trained": count_among(trained, 1)}

@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tokmill.bill.bill_settings import complete_training
 from tokmill.bill.formula import Bill, Line
 from tokmill.bill.full_bill import FullBill
 from tokmill.bill.host_ram.host import HostBill
@@ -81,11 +82,7 @@ Named = dict[str, int]
 
 
 def states_json(model: Model, training: TrainingSettings) -> dict[str, Any]:
-    """Return the states as plain values; `training` must be completed.
-
-    Raises:
-        UsageError: settings contradict each other or the model.
-    """
+    """Return the states as plain values; `training` must be completed."""
     states = rank_states(model, training)
     return {
         "schema": 1,
@@ -106,11 +103,7 @@ def states_json(model: Model, training: TrainingSettings) -> dict[str, Any]:
 def states_tables(
     model: Model, training: TrainingSettings, *, explain: bool
 ) -> Iterator[RenderableType]:
-    """Yield the states as tables; `explain`: also the parts of a layer, and formulas.
-
-    Raises:
-        UsageError: settings contradict each other or the model.
-    """
+    """Yield the states as tables; `explain`: also the parts of a layer, and formulas."""
     states = rank_states(model, training)
     scheme = f"{precision_of(training)}, {training.optimizer}"
     yield one_line(f"{model.name}, {plural(model.parameters, 'parameter')}: {scheme}", "bold")
@@ -154,6 +147,7 @@ def _alternatives(model: Model, training: TrainingSettings, setting: str) -> dic
         change: dict[str, Any] = {setting: value}
         changed = replace(training, **change)
         with suppress(UsageError):
+            changed = complete_training(changed, model, None)
             states = rank_states(model, changed)
             kept = {line.name: line.n_bytes for line in states.optimizer}
             by_value[f"{value}, {precision_of(changed)}"] = {
