@@ -463,33 +463,52 @@ def pack(
 def import_dataset(
     sources: Paths,
     *,
-    trainer: Literal["megatron", "datatrove", "nanogpt"],
+    trainer: Literal["megatron", "datatrove", "nanogpt", "datasets", "parquet", "jsonl"],
     output: str | Path,
     tokenizer: str | Path | TokenizerObject,
     val: Paths | None = None,
     eos_token: str | None = None,
     add_eos: bool = False,
     dtype: Literal["uint16", "uint32"] | None = None,
+    ids: str | Sequence[str] | None = None,
+    labels: str | None = None,
+    mask: str | Sequence[str] | None = None,
+    weights: str | None = None,
+    alignment: Literal["own", "next"] | None = None,
+    on_error: Literal["fail", "skip"] = "fail",
+    on_unread: Literal["error", "skip"] = "error",
+    max_reject_fraction: float = 0.01,
     workers: int | None = None,
     executor: str = "processes",
     overwrite: bool = False,
     progress: bool | ProgressCall | None = None,
 ) -> Dataset:
-    """Read the tokens of another trainer into a dataset, and return it.
+    """Read the tokens of another trainer, or rows of ids, into a dataset, and return it.
 
-    The sources are copied, not changed. The same call continues one that was stopped: each file
-    is a part. Notes on what was lost or changed go to the logger `tokmill` as warnings.
+    The sources are copied, not changed. The same call continues one that was stopped. Notes
+    on what was lost or changed go to the logger `tokmill` as warnings.
 
     Args:
         sources: files, prefixes of Megatron, or directories: one, or a sequence whose order is the
             order of the dataset.
-        trainer: whose layout it is.
+        trainer: whose layout it is; `datasets`, `parquet` and `jsonl` are rows of ids, with
+            labels, masks or weights.
         output: the directory of the dataset.
         tokenizer: which made the tokens.
         val: sources of the val split.
         eos_token: the token that ends a document, if the tokenizer's files do not tell.
         add_eos: add eos to documents that do not end with it; else they are an error.
         dtype: of the ids of nanoGPT, by default uint16; the others record theirs.
+        ids: of rows, the column of ids, or that of prompts and that of completions; by default
+            found by name.
+        labels: of rows, the column of labels, or `none`.
+        mask: of rows, columns of 0 and 1, 1 = trained, or `none`.
+        weights: of rows, the column of weights, or `none`.
+        alignment: of rows, whether labels and masks stand at their `own` token or at the one
+            before it (`next`); by default found by comparing labels with ids.
+        on_error: of rows, `fail` at the first broken one, or `skip` and count them.
+        on_unread: of rows, whether a file that breaks off is an error.
+        max_reject_fraction: of rows, the share that may be broken.
         workers: worker processes; None: by cores and input.
         executor: `processes` of this machine, or tasks of Ray: `ray`, `ray:HOST:PORT`.
         overwrite: replace the dataset or export at `output`.
@@ -505,13 +524,15 @@ def import_dataset(
     Example:
         >>> tokmill.import_dataset("old", trainer="megatron", output="new", tokenizer="gpt2/")
     """
+    from tokmill.recipes.row_columns import GivenColumns
     from tokmill.run.finish import run
     from tokmill.run.imports import ImportSettings, import_notes
-    from tokmill.settings.schema import RunSettings, TokenizerSettings
+    from tokmill.run.rows import ROW_FORMATS
+    from tokmill.settings.schema import LimitSettings, RunSettings, TokenizerSettings
     from tokmill.sources.token_files import IMPORTERS
 
-    if trainer not in IMPORTERS:
-        expected = f"expected one of {', '.join(IMPORTERS)}"
+    if trainer not in (*IMPORTERS, *ROW_FORMATS):
+        expected = f"expected one of {', '.join((*IMPORTERS, *ROW_FORMATS))}"
         raise UsageError(f"trainer: {expected}; found {trainer!r}")
     for name, value in (("eos_token", eos_token), ("dtype", dtype), ("workers", workers)):
         if value in ("", 0):
@@ -527,6 +548,12 @@ def import_dataset(
             add_eos,
             dtype or "",
             RunSettings(workers=workers or 0, executor=executor),
+            GivenColumns(
+                _columns(ids), labels or "", _columns(mask), weights or "", alignment or ""
+            ),
+            LimitSettings(
+                on_error=on_error, on_unread=on_unread, max_reject_fraction=max_reject_fraction
+            ),
         )
         manifest = run(settings, observer, overwrite=overwrite)
     for note in import_notes(settings, manifest):
@@ -618,6 +645,11 @@ def _names(allow_code: Sequence[str]) -> tuple[str, ...]:
     if isinstance(allow_code, str) or not all(isinstance(name, str) for name in names):
         raise UsageError(f"allow_code: expected a list of dotted paths, found {allow_code!r}")
     return names
+
+
+def _columns(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names of an argument that takes one or several, or None for none."""
+    return (names,) if isinstance(names, str) else tuple(names or ())
 
 
 def _paths(paths: Paths, name: str) -> list[Path]:

@@ -319,7 +319,7 @@ def opening_notes(plan: Plan, n_done: int) -> Iterator[str]:
     if n_done:
         yield f"already there: {plural(n_done, 'part')}"
     eos = plan.spec.tokenizer.eos
-    rendering = "" if plan.spec.tokens else f"{_rendering(plan)}; "
+    rendering = "" if plan.spec.is_import else f"{_rendering(plan)}; "
     yield (
         f"{rendering}tokenizer: {plan.spec.tokenizer.name}, "
         f"eos {eos.content} = {eos.id}, {config.output.dtype}; "

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tokmill.trainers.export import Export
 
-IMPORTERS = ("megatron", "datatrove", "nanogpt")
+IMPORTERS = ("megatron", "datatrove", "nanogpt", "datasets", "parquet", "jsonl")
 
 
 def _output_option(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -162,11 +162,44 @@ def _show_export(written: Export) -> None:
 )
 @click.option("--add-eos", is_flag=True, help="Add eos to documents that do not end with it.")
 @click.option(
+    "--ids",
+    multiple=True,
+    metavar="COLUMN",
+    help="rows: the column of ids; twice: of prompts, and of completions, which are trained.",
+)
+@click.option("--labels", default="", metavar="COLUMN", help="rows: the column of labels, or none.")
+@click.option(
+    "--mask",
+    "masks",
+    multiple=True,
+    metavar="COLUMN",
+    help="rows: a column of 0 and 1, 1 = trained; once for each; or none.",
+)
+@click.option(
+    "--weights", default="", metavar="COLUMN", help="rows: the column of weights, or none."
+)
+@click.option(
+    "--alignment",
+    type=click.Choice(["own", "next"]),
+    help="rows: whether labels and masks stand at their own token, or at the one before it.  "
+    "[default: found by comparing labels with ids; masks: own]",
+)
+@click.option(
+    "--on-error",
+    type=click.Choice(["fail", "skip"]),
+    default="fail",
+    show_default=True,
+    help="rows: stop at the first broken row, or count broken rows and go on.",
+)
+@click.option(
     "--dtype",
     type=click.Choice(["uint16", "uint32"]),
     help="nanogpt: type of the ids; other files record it.  [default: uint16]",
 )
-@with_options(*(setting_option(schema()["run"][name]) for name in ("workers", "executor")))
+@with_options(
+    *(setting_option(schema()["limits"][name]) for name in ("max_reject_fraction", "on_unread")),
+    *(setting_option(schema()["run"][name]) for name in ("workers", "executor")),
+)
 @click.option(
     "--write-plan",
     is_flag=True,
@@ -181,6 +214,14 @@ def import_dataset(
     tokenizer: str,
     eos_token: str,
     dtype: str | None,
+    ids: tuple[str, ...],
+    labels: str,
+    masks: tuple[str, ...],
+    weights: str,
+    alignment: str | None,
+    on_error: str,
+    max_reject_fraction: float | None,
+    on_unread: str | None,
     workers: int | None,
     executor: str | None,
     write_plan: bool,
@@ -192,27 +233,34 @@ def import_dataset(
     """Read the tokens of another trainer into a dataset.
 
     The dataset can be verified, inspected, reported, loaded and exported like any other. The
-    sources are copied, and not changed. SOURCE: files, prefixes of Megatron, or directories. The
-    same command continues an import that was stopped: each file is a part.
+    sources are copied, and not changed. SOURCE: files, prefixes of Megatron, or directories; with
+    --from datasets, parquet or jsonl, rows of ids with labels, masks or weights. The same command
+    continues an import that was stopped.
 
     \b
     Examples:
       tokmill import old/corpus --from megatron -t gpt2/ -o out
       tokmill import data/openwebtext --from nanogpt -t gpt2/ -o out
       tokmill import tokenized/ --from datatrove -t gpt2/ -o out
+      tokmill import last_run_prepared/3f9a/ --from datasets -t qwen2.5/ -o out
     """
     from tokmill.api.jobs import place_of
+    from tokmill.recipes.row_columns import GivenColumns
     from tokmill.run.finish import run
     from tokmill.run.imports import ImportSettings, import_notes
     from tokmill.run.tasks import array_status, plan_array
-    from tokmill.settings.schema import PROCESSES, RunSettings, TokenizerSettings
+    from tokmill.settings.schema import PROCESSES, LimitSettings, RunSettings, TokenizerSettings
 
     named, place = TokenizerSettings(tokenizer, eos_token), place_of(output)
+    own_limits = {"max_reject_fraction": max_reject_fraction, "on_unread": on_unread}
+    given_limits: dict[str, Any] = {k: v for k, v in own_limits.items() if v is not None}
     settings = ImportSettings(
         output=place,
         tokenizer=named,
         dtype=dtype or "",
         run=RunSettings(workers=workers or 0, executor=executor or PROCESSES),
+        columns=GivenColumns(ids, labels, masks, weights, alignment or ""),
+        limits=LimitSettings(on_error=on_error, **given_limits),
         **options,
     )
     with observer(quiet=quiet, as_json=as_json) as events:

@@ -15,6 +15,7 @@ from tokmill.settings.schema import Config
 if TYPE_CHECKING:
     from tokmill.engines.choice import EngineChoice
     from tokmill.extensions import Extension
+    from tokmill.recipes.row_columns import RowRules
     from tokmill.settings.schema import InputSettings, RenderSettings
     from tokmill.settings.sft import SftSettings
     from tokmill.sources.files import Slice
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 
-TOKENS = "tokens"
-"""The key of a plan, of its task too, that holds how the files of an import are read."""
+TOKENS, ROWS = "tokens", "rows"
+"""The keys of a plan, of its task too, that hold how the files of an import are read: files of
+tokens, or rows of ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class RunSpec:
     `memory_bytes`: the memory that one worker may take; 0 if not known. `extensions`: everything
     that the run uses and that did not come with tokmill. `engines`: those that this process has
     loaded. `plan_stamp`: what changes when the `plan.json` of this run is replaced.
-    `tokens`: of an import, how its files are read.
+    `tokens`, `rows`: of an import, how its files of tokens, or its rows of ids, are read.
     """
 
     config: Config
@@ -78,6 +80,7 @@ class RunSpec:
     plan_stamp: str = ""
     readings: tuple[ReadingSettings, ...] = ()
     tokens: TokenRules | None = None
+    rows: RowRules | None = None
 
     def for_part(self, part: Part) -> RunSpec:
         """Return the run with the settings with which the files of a part are read."""
@@ -99,12 +102,17 @@ class RunSpec:
     @property
     def command(self) -> str:
         """Return the command of the run: `pretrain`, `sft` or `import`."""
-        return self.kind if self.tokens is None else "import"
+        return "import" if self.is_import else self.kind
+
+    @property
+    def is_import(self) -> bool:
+        """Return whether the run reads tokens: nothing is rendered or encoded."""
+        return self.tokens is not None or self.rows is not None
 
     @property
     def rules(self) -> dict[str, list[int]]:
         """Return the numbers of the rules of its text; an import reads none."""
-        return rules_of_kind(self.kind) if self.tokens is None else {}
+        return {} if self.is_import else rules_of_kind(self.kind)
 
     def identity(self) -> dict[str, Any]:
         """Return all that decides the output bytes, besides the inputs."""
@@ -123,7 +131,7 @@ class RunSpec:
             **chat,
             **({"readings": readings} if readings else {}),
             **({"extensions": extensions} if extensions else {}),
-            **({} if self.tokens is None else {TOKENS: self.tokens.as_json()}),
+            **self.import_rules(),
             "format_version": FORMAT_VERSION,
             "rules": self.rules,
             "settings": output_settings(self.config),
@@ -131,6 +139,12 @@ class RunSpec:
             "eos_id": self.tokenizer.eos.id,
             "bos_id": None if self.tokenizer.bos is None else self.tokenizer.bos.id,
         }
+
+    def import_rules(self) -> dict[str, Any]:
+        """Return how the files of an import are read, by the key of a plan; nothing for others."""
+        if self.rows is not None:
+            return {ROWS: self.rows.as_json()}
+        return {} if self.tokens is None else {TOKENS: self.tokens.as_json()}
 
     def outside(self) -> dict[str, Any]:
         """Return the key `extensions` of plan and manifest; nothing if all came with tokmill."""

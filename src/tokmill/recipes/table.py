@@ -9,12 +9,13 @@ from tokmill.extensions import check_extensions
 from tokmill.recipes.pretrain import PretrainRecipe
 
 if TYPE_CHECKING:
+    from tokmill.recipes.rows import RowRecipe
     from tokmill.recipes.sft import SftRecipe
     from tokmill.recipes.spec import Part, RunSpec
     from tokmill.recipes.tokens import TokenRecipe
 
-    TextRecipe = PretrainRecipe | SftRecipe
-    Recipe = TextRecipe | TokenRecipe
+    RecordRecipe = PretrainRecipe | SftRecipe | RowRecipe
+    Recipe = RecordRecipe | TokenRecipe
 
 
 def make_recipe(spec: RunSpec) -> Recipe:
@@ -29,6 +30,10 @@ def make_recipe(spec: RunSpec) -> Recipe:
         from tokmill.recipes.tokens import TokenRecipe
 
         return TokenRecipe(spec)
+    if spec.rows is not None:
+        from tokmill.recipes.rows import RowRecipe
+
+        return RowRecipe(spec)
     if spec.config.sft is None:
         return PretrainRecipe(spec)
     from tokmill.recipes.sft import SftRecipe

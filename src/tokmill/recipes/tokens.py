@@ -44,7 +44,7 @@ ADDED_EOS, UNTRAINED_FIRST = "eos added", "first token of a sample no longer tra
 
 IMPORTED_MASK = {
     "preset": "imported",
-    "boundary": "split",
+    "boundary": "imported",
     "alignment": "target",
     "trained": [],
     "turns": "",

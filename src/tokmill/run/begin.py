@@ -324,15 +324,15 @@ def check_installed(written: Mapping[str, Any], engine: EngineChoice, tokenizer:
     Raises:
         StateError: another version is installed here.
     """
-    if engine.name == IMPORT:
-        return  # nothing is parsed or encoded
     parser = parser_entry()
     planned_parser = written.get("parser", parser)
-    try:
-        is_own = engine_row(engine.name)[1] is None
-    except UsageError as error:
-        message = f"the run in this directory began with engine {engine.name}: {error}"
-        raise StateError(message) from None
+    is_own = False
+    if engine.name != IMPORT:  # which encodes nothing
+        try:
+            is_own = engine_row(engine.name)[1] is None
+        except UsageError as error:
+            message = f"the run in this directory began with engine {engine.name}: {error}"
+            raise StateError(message) from None
     reader = f"the JSON parser {planned_parser['name']}"
     versions = [(reader, planned_parser["version"], parser["version"])]
     if is_own:

@@ -236,6 +236,7 @@ def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:
     used: Sequence[frozenset[str]] = [frozenset()]
     if spec.tokens is None:
         _check_records(run, sums)
+    if not spec.is_import:
         used = check_read_fields(spec, plan.parts, sources)
     elif not sums.totals.documents:
         raise RecordError(f"{sources[0].path}: no document to import")
@@ -244,7 +245,7 @@ def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:
     reference = reference_loader(spec, spec.tokenizer)()
     probe = reference.encode(pa.array([PROBE_TEXT], pa.large_string()))
     mask = {}
-    if config.sft is not None and spec.tokens is not None:
+    if config.sft is not None and spec.is_import:
         from tokmill.recipes.tokens import IMPORTED_MASK
 
         mask = {"mask": IMPORTED_MASK}
@@ -291,8 +292,8 @@ def _check_records(run: Begun, sums: Sums) -> None:
     rejects = [name for name in names if name.startswith(f"{REJECTS}/")][:_MOST_REJECTS]
     place.fetch(rejects)
     paths = list(map(place.local.joinpath, rejects))
-    limits = run.plan.spec.config.limits
-    check_outcome(limits, sums.totals, sums.sources, paths)
+    spec = run.plan.spec
+    check_outcome(spec.config.limits, sums.totals, sums.sources, paths, is_import=spec.is_import)
 
 
 def _with_readings(plan: Plan, sources: Sequence[SourceEntry]) -> Sequence[SourceEntry]:

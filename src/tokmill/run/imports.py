@@ -1,30 +1,37 @@
-"""Import tokens of another trainer: a run whose recipe is that of tokens.
+"""Import tokens of another trainer: a run whose recipe is that of tokens, or of rows of ids.
 
-It is planned, made in parts, continued and finished like any run; each file of tokens is a part.
+It is planned, made in parts, continued and finished like any run. Each file of tokens is a part;
+files of rows are cut as those of text are.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.layout import SHARD_BYTES, SPLITS
+from tokmill.dataset.layout import SHARD_BYTES, SPLITS, token_dtype
 from tokmill.dataset.reader import surrounding_dataset
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import IMPORT
 from tokmill.errors import StateError, StorageError, UsageError
 from tokmill.machine.limits import usable_cores, usable_memory
 from tokmill.place import open_place
+from tokmill.recipes.row_columns import NEXT, OWN, GivenColumns
+from tokmill.recipes.rows import CUT_PADDING
 from tokmill.recipes.spec import Part, ReadingSettings, RunSpec
 from tokmill.recipes.tokens import ADDED_EOS, FORMAT, UNTRAINED_FIRST
+from tokmill.run.plan import cut_into_parts, resolve
+from tokmill.run.prepare import workers_and_threads
+from tokmill.run.rows import ROW_FORMATS, find_rows
 from tokmill.settings.schema import (
     Config,
     InputSettings,
+    LimitSettings,
     OutputSettings,
     RenderSettings,
     RunSettings,
@@ -43,6 +50,7 @@ from tokmill.words import plural, size
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tokmill.recipes.row_columns import RowRules
     from tokmill.sources.token_files import TokenFile
     from tokmill.tokenizer.tokenizer import Tokenizer
 
@@ -58,13 +66,15 @@ class ImportSettings:
 
     Attributes:
         sources: files, prefixes or directories of the train split.
-        trainer: a key of `IMPORTERS`.
+        trainer: a key of `IMPORTERS` or of `ROW_FORMATS`.
         output: the place of the dataset.
         tokenizer: which made the tokens, with its eos.
         val: files, prefixes or directories of the val split.
         add_eos: add eos to documents that do not end with it; else they are an error.
         dtype: `uint16` or `uint32` of a layout that does not record it; '' for its own.
         run: worker processes, by default by cores and input, and where they are.
+        columns: of rows, what the user says of their columns.
+        limits: of rows, what becomes of broken ones; by default the first one stops the run.
     """
 
     sources: Sequence[Path]
@@ -75,6 +85,8 @@ class ImportSettings:
     add_eos: bool = False
     dtype: str = ""
     run: RunSettings = field(default_factory=RunSettings)
+    columns: GivenColumns = field(default_factory=GivenColumns)
+    limits: LimitSettings = field(default_factory=lambda: LimitSettings(on_error="fail"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +98,15 @@ class PreparedImport:
     tokenizer: Tokenizer
     parts: tuple[Part, ...]
     workers: int
-    tokens: TokenRules
     output_bytes: int
     threads: int
+    tokens: TokenRules | None = None
+    rows: RowRules | None = None
+    row_notes: tuple[str, ...] = ()
 
     def notes(self, *, with_fields: bool) -> list[str]:
         """Return notes for the user."""
-        return list(self.tokenizer.notes)
+        return [*self.tokenizer.notes, *self.row_notes]
 
     def spec(self, engine: EngineChoice) -> RunSpec:
         """Return the run."""
@@ -106,6 +120,7 @@ class PreparedImport:
             memory_bytes=usable_memory() // self.workers,
             readings=(reading,),
             tokens=self.tokens,
+            rows=self.rows,
         )
 
     @property
@@ -115,8 +130,10 @@ class PreparedImport:
 
     def engine(self) -> EngineChoice:
         """Return the engine that stands for none."""
-        title = IMPORTERS[self.tokens.trainer].title
-        return EngineChoice(IMPORT, __version__, f"tokens of {title}, not encoded by tokmill")
+        of_whom = "rows of ids"
+        if self.tokens is not None:
+            of_whom = f"tokens of {IMPORTERS[self.tokens.trainer].title}"
+        return EngineChoice(IMPORT, __version__, f"{of_whom}, not encoded by tokmill")
 
     def check_space(self, directory: Path) -> None:
         """Check that the dataset has room, where parts of it may stand; raises `StorageError`."""
@@ -142,6 +159,13 @@ def prepare_import(settings: ImportSettings) -> PreparedImport:
     is_directory = not store_url(settings.output)
     if is_directory and (outer := surrounding_dataset(Path(settings.output).resolve())):
         raise StateError(f"{settings.output}: is inside the dataset {outer}: name another output")
+    if settings.trainer in ROW_FORMATS:
+        return _prepare_rows(settings)
+    if settings.columns != GivenColumns():
+        raise UsageError(
+            "--ids, --labels, --mask, --weights and --alignment are for rows (--from "
+            f"{', '.join(ROW_FORMATS)}): leave them out"
+        )
     files = _find(settings)
     has_masks = files[0].mask is not None
     tokenizer = load_tokenizer(settings.tokenizer, for_chat=has_masks)
@@ -175,9 +199,55 @@ def prepare_import(settings: ImportSettings) -> PreparedImport:
         tokenizer,
         parts,
         workers,
-        rules,
         token_bytes * sum(file.n_tokens for file in files),
         max(1, usable_cores() // workers),
+        rules,
+    )
+
+
+def _prepare_rows(settings: ImportSettings) -> PreparedImport:
+    """Prepare an import of rows of ids; see `prepare_import`."""
+    if settings.dtype:
+        raise UsageError("--dtype: the tokenizer decides how ids of rows are stored: leave it out")
+    if settings.columns.alignment not in ("", OWN, NEXT):
+        found = settings.columns.alignment
+        raise UsageError(f"alignment: expected {OWN} or {NEXT}, found {found!r}")
+    paths = tuple(str(path) for path in (*settings.sources, *settings.val))
+    reading = InputSettings(paths=paths)
+    rows = find_rows(settings.sources, settings.val, settings.trainer, settings.columns, reading)
+    rules = replace(rows.rules, adds_eos=settings.add_eos)
+    if settings.add_eos and rules.are_chats:
+        raise UsageError("--add-eos: samples with masks may end with any token: leave it out")
+    tokenizer = load_tokenizer(settings.tokenizer, for_chat=rules.are_chats)
+    dtype = token_dtype("auto", max(tokenizer.vocab_size - 1, tokenizer.eos.id))
+    sft = SftSettings(weights="file") if rules.weights else SftSettings()
+    files = [file for of_split in rows.files for file in of_split]
+    config = resolve(
+        Config(
+            reading,
+            settings.tokenizer,
+            output=OutputSettings(dir=settings.output, dtype=dtype.name),
+            limits=settings.limits,
+            run=settings.run,
+            sft=sft if rules.are_chats else None,
+        ),
+        tokenizer,
+        sum(file.n_bytes for file in files),
+    )
+    # A part is of one split, and all of them are read in one way.
+    of_splits = cut_into_parts(filter(None, rows.files), config.output.part_bytes)
+    parts = tuple(replace(part, reading=0) for part in of_splits)
+    workers, threads = workers_and_threads(config, parts)
+    return PreparedImport(
+        config,
+        Discovery(files, [], list(rows.warnings), []),
+        tokenizer,
+        parts,
+        workers,
+        0,
+        threads,
+        rows=rules,
+        row_notes=rows.notes,
     )
 
 
@@ -219,7 +289,7 @@ def _source_of(file: TokenFile) -> SourceFile:
 def import_notes(settings: ImportSettings, manifest: Mapping[str, Any]) -> list[str]:
     """Return notes on what was lost or changed, for the user."""
     notes = []
-    for row in manifest["sources"]:
+    for row in manifest["sources"] if settings.trainer in IMPORTERS else ():
         path = Path(row["path"])
         n_left = path.stat().st_size - row["input_bytes"] if path.exists() else 0
         if n_left > 0:
@@ -238,5 +308,8 @@ def import_notes(settings: ImportSettings, manifest: Mapping[str, Any]) -> list[
             f"{plural(n, 'sample')} had a target at the first token, which nothing predicts: the "
             "mask there is now 0"
         )
+    if n := counters.get(CUT_PADDING, 0):
+        notes.append(f"{plural(n, 'token')} of padding left out")
+    notes += [f"{plural(n, 'row')} rejected: {why}" for why, n in totals["rejects"].items()]
     drops = totals["drops"].items()
     return notes + [f"{plural(n, 'document')} left out: {reason}" for reason, n in drops]

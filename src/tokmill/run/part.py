@@ -15,7 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -43,16 +43,17 @@ if TYPE_CHECKING:
     from tokmill.dataset.part_record import PartRecord
     from tokmill.dataset.place import Place
     from tokmill.recipes.encoded import EncodedBlock
+    from tokmill.recipes.rows import SplitBlock
     from tokmill.recipes.spec import Part, RunSpec
-    from tokmill.recipes.table import Recipe, TextRecipe
+    from tokmill.recipes.table import Recipe, RecordRecipe
     from tokmill.recipes.tokens import TokenBlock, TokenReader, TokenRecipe
     from tokmill.settings.schema import Config
-    from tokmill.sources.formats import Block as TextBlock
+    from tokmill.sources.formats import Block as RecordBlock
     from tokmill.sources.formats import SliceReader
     from tokmill.sources.slices import Slice
     from tokmill.values import RecordPlace, UnreadKeys
 
-    Block = TextBlock | TokenBlock
+    Block: TypeAlias = RecordBlock | SplitBlock | TokenBlock
     Reader = SliceReader | TokenReader
     _Work = tuple[tuple[int, Reader], Block | None]
 
@@ -155,7 +156,7 @@ def _opened(
         with cast("TokenRecipe", recipe).open(piece) as tokens:
             yield tokens, tokens.blocks()
         return
-    recipe = cast("TextRecipe", recipe)
+    recipe = cast("RecordRecipe", recipe)
     settings, block_bytes = spec.config.input, spec.config.run.block_bytes
     with open_slice(piece, settings, recipe.schema, block_bytes, samples_head=is_weighed) as reader:
         yield reader, recipe.blocks_of(piece, reader.blocks())

@@ -23,7 +23,7 @@ from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import IMPORT
 from tokmill.errors import StateError, TokmillError, UsageError
 from tokmill.extensions import DOTTED_PATH, Extension
-from tokmill.recipes.spec import TOKENS, Part, ReadingSettings, RunSpec
+from tokmill.recipes.spec import ROWS, TOKENS, Part, ReadingSettings, RunSpec
 from tokmill.settings.load import build_config
 from tokmill.settings.names import find_setting, plain
 from tokmill.settings.schema import Config, RunSettings
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tokmill.dataset.place import Place
+    from tokmill.recipes.row_columns import RowRules
     from tokmill.sources.token_files import TokenRules
 
     Rows = Sequence[Sequence[Any]]
@@ -68,6 +69,17 @@ _TOKEN_RULES = {
     "adds_eos": "--add-eos",
     "dtype": "--dtype",
     "val": "the files of the val split (--val)",
+}
+_ROW_RULES = {
+    **_TOKEN_RULES,
+    "ids": "the column of ids (--ids)",
+    "labels": "the column of labels (--labels)",
+    "masks": "the columns of masks (--mask)",
+    "weights": "the column of weights (--weights)",
+    "attention": "the column of the attention mask",
+    "ends": "the columns of the ends of samples",
+    "booleans": "the columns of true and false",
+    "alignment": "--alignment",
 }
 """Keys of the rules of an import, and their names in messages."""
 
@@ -245,6 +257,7 @@ def plan_of_json(written: Mapping[str, Any], stamp: str, place: Place, run: RunS
             plan_stamp=stamp,
             readings=tuple(_reading(row, where) for row in task["readings"]),
             tokens=_token_rules(task),
+            rows=_row_rules(task),
         )
         return Plan(spec, _parts(written["files"], written["parts"]), kept)
     except (
@@ -285,7 +298,7 @@ def _task_entry(spec: RunSpec) -> dict[str, Any]:
         "config": plain(config),
         "template": spec.template,
         "readings": [_reading_entry(reading) for reading in spec.readings],
-        **({} if spec.tokens is None else {TOKENS: spec.tokens.as_json()}),
+        **spec.import_rules(),
     }
 
 
@@ -316,6 +329,15 @@ def _token_rules(task: Mapping[str, Any]) -> TokenRules | None:
     from tokmill.sources.token_files import TokenRules  # a run of text needs none of it
 
     return TokenRules.from_json(task[TOKENS])
+
+
+def _row_rules(task: Mapping[str, Any]) -> RowRules | None:
+    """Return how the rows of an import are read; None for other runs."""
+    if ROWS not in task:
+        return None
+    from tokmill.recipes.row_columns import RowRules
+
+    return RowRules.from_json(task[ROWS])
 
 
 def _template(source: str, where: str) -> str:
@@ -419,8 +441,8 @@ def _fixed_values(head: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield f"{section}.{key}", value
     for key, words in _HEAD.items():
         yield words, head.get(key)
-    for key, value in head.get(TOKENS, {}).items():
-        yield _TOKEN_RULES[key], value
+    for key, value in {**head.get(TOKENS, {}), **head.get(ROWS, {})}.items():
+        yield _ROW_RULES[key], value
     yield "the number of ways in which files are read", len(head.get("readings", ())) or 1
     for reading in head.get("readings", ()):
         for key, value in {"source": reading["source"], **reading["settings"]}.items():

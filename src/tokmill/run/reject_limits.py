@@ -193,12 +193,17 @@ def _advice_on_lost(counters: Mapping[str, int]) -> str:
 
 
 def check_outcome(
-    limits: LimitSettings, totals: Counts, sources: Sequence[SourceEntry], rejects: Sequence[Path]
+    limits: LimitSettings,
+    totals: Counts,
+    sources: Sequence[SourceEntry],
+    rejects: Sequence[Path],
+    *,
+    is_import: bool = False,
 ) -> None:
     """Check that a run made documents without too many rejects, and used every input file.
 
-    `sources`: the counts of every input file. `rejects`: the files of
-    rejects, in order.
+    `sources`: the counts of every input file. `rejects`: the files of rejects, in order.
+    `is_import`: nothing was rendered, so advice on rendering says nothing.
 
     Raises:
         UnreadInputError: input was not read to its end, and `on_unread` is `error`.
@@ -221,7 +226,8 @@ def check_outcome(
         if not totals.records:
             files = f"{_files(len(sources))} without a record ({_named(sources)})"
             raise RecordError(f"{made}: {files}")
-        raise RecordError(no_document(made, totals, "record", _first(rejects)))
+        advice = {} if is_import else _ADVICE
+        raise RecordError(no_document(made, totals, "record", _first(rejects), advice))
     check_sources(limits, sources, partial(_first, rejects))
 
 
@@ -236,13 +242,19 @@ def check_totals(limits: LimitSettings, totals: Counts, first: str) -> None:
     check_unknown(limits, totals.counters, totals.tokens, totals.text_bytes)
 
 
-def no_document(made: str, totals: Counts, record: str, first: str) -> str:
+def no_document(
+    made: str,
+    totals: Counts,
+    record: str,
+    first: str,
+    advices: Mapping[str, str] = _ADVICE,
+) -> str:
     """Return a message: `made`, what became of all records, the first reject, and what to do."""
     losses = [f"{n:,} rejected: {reason}" for reason, n in totals.rejects.most_common()]
     losses += [f"{n:,} dropped: {reason}" for reason, n in totals.drops.most_common()]
     records, advice = plural(totals.records, record), ""
     if totals.drops and not totals.rejects:
-        advice = _ADVICE.get(totals.drops.most_common(1)[0][0], "")
+        advice = advices.get(totals.drops.most_common(1)[0][0], "")
     return f"{made} of {records} ({'; '.join(losses)}){_the_first(first)}{advice and f'; {advice}'}"
 
 

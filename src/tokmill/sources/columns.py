@@ -51,10 +51,10 @@ def fit_columns(
 ) -> Fitted:
     """Return a batch with exactly the columns of `schema`; a missing column is all null.
 
-    Text of any Arrow type becomes `string`. Text in a column that should be a list or a struct is
-    parsed as JSON. Rows with text that is not UTF-8, with JSON that does not parse, or with more
-    than `max_record_bytes` of text are refused. With `on_bad_text` replace, text that is not UTF-8
-    is replaced.
+    Numbers become those of the schema, but floating ones no whole ones. Text of any Arrow type
+    becomes `string`. Text in a column that should be a list or a struct is parsed as JSON. Rows
+    with text that is not UTF-8, with JSON that does not parse, or with more than `max_record_bytes`
+    of text are refused. With `on_bad_text` replace, text that is not UTF-8 is replaced.
 
     Raises:
         UsageError: a column has a type that does not fit; `where` names the file.
@@ -148,6 +148,10 @@ def _may_be(have: pa.DataType, want: pa.DataType) -> bool:
             for field in want
             if (index := have.get_field_index(field.name)) >= 0
         )
+    if pa.types.is_integer(have):
+        return bool(pa.types.is_integer(want) or pa.types.is_floating(want))
+    if pa.types.is_floating(have):
+        return bool(pa.types.is_floating(want))
     return pa.types.is_string(want) and is_text(have)
 
 

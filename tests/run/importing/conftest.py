@@ -90,3 +90,12 @@ def write_datatrove(
 def ids(dataset: Dataset) -> list[list[int]]:
     """Return all documents."""
     return [dataset[i].tolist() for i in range(len(dataset))]
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    """Return all files of an import that its input decides."""
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file() and path.name not in ("manifest.json", ".lock")
+    }

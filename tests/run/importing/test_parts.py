@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import tokmill
 from tests.fixtures.datasets import RECORDS, TOKENIZER
-from tests.run.importing.conftest import EOS, write_datatrove, write_megatron
+from tests.run.importing.conftest import EOS, files_of, write_datatrove, write_megatron
 from tokmill.api import progress as progress_module
 from tokmill.cli.main import cli
 from tokmill.errors import RecordError, StateError, StorageError, UsageError
@@ -33,15 +33,6 @@ def files(tmp_path: Path) -> list[Path]:
         documents = [[*numbers.integers(3, 250, 1 + n % 5).tolist(), EOS] for n in range(20)]
         paths.append(write_megatron(tmp_path / f"{number}", documents))
     return paths
-
-
-def files_of(directory: Path) -> dict[str, bytes]:
-    """Return all files of an import that its input decides."""
-    return {
-        path.relative_to(directory).as_posix(): path.read_bytes()
-        for path in directory.rglob("*")
-        if path.is_file() and path.name not in ("manifest.json", ".lock")
-    }
 
 
 @pytest.fixture
