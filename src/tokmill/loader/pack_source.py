@@ -224,7 +224,7 @@ def packs(
     pad: bool = True,
     cu_seqlens: bool = True,
     sources: bool = False,
-    source: str = "",
+    source: str | None = None,
     weights: Literal["token", "sample"] = "token",
 ) -> PackSource:
     """Return the packed rows of a dataset as training samples: whole samples side by side.
@@ -271,6 +271,6 @@ def packs(
         raise UsageError(f"weights: expected token or sample, found {weights!r}")
     options = {
         "shift": checked_shift(shift), "pad": bool(pad), "cu_seqlens": bool(cu_seqlens),
-        "sources": bool(sources), "source": source, "weights": weights,
+        "sources": bool(sources), "source": source or "", "weights": weights,
     }  # fmt: skip
     return PackSource(dataset, split, options)

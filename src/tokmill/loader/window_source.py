@@ -194,7 +194,7 @@ def windows(
     position_ids: bool = False,
     cu_seqlens: bool = False,
     sources: bool = False,
-    source: str = "",
+    source: str | None = None,
 ) -> WindowSource:
     """Return rows of `length` tokens over a split, read as one stream, as training samples.
 
@@ -235,6 +235,6 @@ def windows(
     options = {
         "length": checked_count("length", length), "shift": checked_shift(shift),
         "document_ids": bool(document_ids), "position_ids": bool(position_ids),
-        "cu_seqlens": bool(cu_seqlens), "sources": bool(sources), "source": source,
+        "cu_seqlens": bool(cu_seqlens), "sources": bool(sources), "source": source or "",
     }  # fmt: skip
     return WindowSource(dataset, split, options)
