@@ -237,14 +237,15 @@ class RunObserver:
         insist: Callable[[str], None] | None = None,
         bar: TerminalBar | NotebookBar | None = None,
         call: Callable[[Progress], object] | None = None,
-        call_every_s: float = CALL_EVERY_S,
+        call_every_s: float | None = None,
         begun: Callable[[], object] | None = None,
     ) -> None:
         from tokmill.machine.process_tree import Sampler
 
         self._memory = Sampler()
         self._note, self._warn, self._bar, self._call, self._begun = note, warn, bar, call, begun
-        self._insist, self._call_every_s = insist, call_every_s
+        self._insist = insist
+        self._call_every_s = CALL_EVERY_S if call_every_s is None else call_every_s
         self._start = self._last_line = time.perf_counter()
         self._last_call = -math.inf
         self._progress = Progress()
