@@ -97,20 +97,24 @@ def test_what_a_finished_mix_has_lost_is_made_again(texts, caplog, settings, los
     assert not Path("m/.mix").exists()
 
 
-def test_a_damaged_input_costs_a_finished_mix_no_other_part(texts: Dataset) -> None:
-    tokmill.mix({"a": "2x"}, output="m", shuffle=1, **SMALL)
+@pytest.mark.parametrize("settings", [{}, {"shuffle": 1, "shard_tokens": 300}])
+@pytest.mark.parametrize("damage", ["changed", "removed"])
+def test_a_damaged_input_costs_a_finished_mix_nothing(texts, settings, damage) -> None:
+    quiet: dict[str, Any] = {"workers": 1, "progress": False, **settings}
+    tokmill.mix("a", output="m", **quiet)
     body = min(Path("a").glob("*.bin"))
     sound = body.read_bytes()
-    body.chmod(0o644)
-    body.write_bytes(bytes([sound[0] ^ 1]) + sound[1:])
-    Path("m/train-0000001-0000.bin").unlink()
-    kept = {name for name in state("m") if "-0000001-" not in name and "/parts/" in name}
-    with pytest.raises(VerifyError, match="not those of the manifest"):
-        tokmill.mix({"a": "2x"}, output="m", shuffle=1, **SMALL)
-    assert kept - {"m/parts/0000001.json"} <= set(state("m"))
-    assert not Path("m/parts/0000001.json").exists()
+    body.unlink()
+    if damage == "changed":
+        body.write_bytes(bytes([sound[0] ^ 1]) + sound[1:])
+    Path("m/train-0000001-0000.idx").unlink()
+    before = state("m")
+    for _ in range(2):
+        with pytest.raises(VerifyError, match=r"not those of the manifest|: missing"):
+            tokmill.mix("a", output="m", **quiet)
+        assert state("m") == before
     body.write_bytes(sound)
-    tokmill.mix({"a": "2x"}, output="m", shuffle=1, **SMALL).verify()
+    tokmill.mix("a", output="m", **quiet).verify()
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tokmill.dataset.place import Place
+    from tokmill.mixing.checks import InputFiles
     from tokmill.mixing.inputs import Input, Inputs
     from tokmill.mixing.settings import MixSettings
 
@@ -150,31 +151,24 @@ def is_linked(settings: MixSettings, inputs: Inputs) -> bool:
     return is_whole and is_same and settings.dedup in ("", MARK)
 
 
-@dataclass(frozen=True, slots=True)
-class Beginning:
-    """How a mix begins.
-
-    Attributes:
-        complete: the manifest, if nothing is left to do.
-        is_repair: the mix was finished, and has lost a file since: its other parts are sound.
-    """
-
-    complete: dict[str, Any] | None = None
-    is_repair: bool = False
-
-
-def begin(place: Place, asked: Asked, warn: Callable[[str], None], *, overwrite: bool) -> Beginning:
+def begin(
+    place: Place, asked: Asked, files: InputFiles, warn: Callable[[str], None], *, overwrite: bool
+) -> dict[str, Any] | None:
     """Begin a mix in a place that is held, or find what is left to do of the one that it holds.
+
+    Returns:
+        The manifest if nothing is left to do. `files`: of the inputs.
 
     Raises:
         StateError: something else stands there; nothing was changed.
+        VerifyError: a finished mix has lost a file, and an input is damaged; nothing was changed.
     """
     if overwrite:
         begin_again(place, asked)
-        return Beginning()
+        return None
     contents = contents_of(place)
     if MANIFEST in contents.ours:
-        return _of_finished(place, asked, warn)
+        return _of_finished(place, asked, files, warn)
     if contents.in_the_way:
         raise StateError(foreign_message(place.where, contents.what, contents.in_the_way))
     fingerprint, boot = _request_in(place)
@@ -191,29 +185,34 @@ def begin(place: Place, asked: Asked, warn: Callable[[str], None], *, overwrite:
             if name.startswith(f"{MIX}/") and name not in (MIX_REQUEST, f"{MIX}/{STAMPS}"):
                 place.remove(name)
         _request(place, asked)
-    return Beginning()
+    return None
 
 
-def _of_finished(place: Place, asked: Asked, warn: Callable[[str], None]) -> Beginning:
-    """Return how a mix begins where a manifest stands.
+def _of_finished(
+    place: Place, asked: Asked, files: InputFiles, warn: Callable[[str], None]
+) -> dict[str, Any] | None:
+    """Return the manifest of a mix that is complete; None if it has lost a file.
 
     Raises:
         StateError: it is of another mix or no mix; or a file is missing of a mix without a plan.
+        VerifyError: a file is missing, and an input is damaged: nothing could be made again.
     """
     manifest, entries = intact_manifest_in(place), place.entries()
     _check_same(place, manifest.get("mix"), asked)
     remove_temporary(place)
+    lost = [
+        file["name"] for file in manifest["files"] if entries.get(file["name"]) != file["bytes"]
+    ]
+    if not lost:
+        return manifest
     owned = owned_names(place, entries)
     if owned is None:
-        for file in manifest["files"]:
-            if entries.get(file["name"]) != file["bytes"]:
-                name = f"{place.where}/{file['name']}"
-                raise StateError(f"{name}: was removed or cut: --overwrite makes the mix again")
-        return Beginning(manifest)
-    complete = complete_manifest(place, entries, owned, warn, lambda: None)
-    if complete is None:
-        _request(place, asked)
-    return Beginning(complete, is_repair=complete is None)
+        name = f"{place.where}/{lost[0]}"
+        raise StateError(f"{name}: was removed or cut: --overwrite makes the mix again")
+    files.check_all()  # later, damage would cost the parts that are still there
+    complete_manifest(place, entries, owned, warn, lambda: None)
+    _request(place, asked)
+    return None
 
 
 def _check_same(place: Place, earlier: Mapping[str, Any] | None, asked: Asked) -> None:

@@ -105,6 +105,15 @@ class InputFiles:
         with temporary.new(STAMPS, is_durable=True) as file_of_stamps:
             file_of_stamps.write(json.dumps(rows).encode())
 
+    def check_all(self) -> None:
+        """Check everything that a mix reads or links."""
+        for checked in self._datasets.values():
+            checked.check(
+                path
+                for path, entry in checked.entries.items()
+                if entry.name.startswith((*SPLITS, f"{REJECTS}/"))
+            )
+
     def check_first(self) -> None:
         """Check what must be sound before anything else is read."""
         self._check(self._first())

@@ -21,7 +21,6 @@ from tokmill.dataset.contents import remove_contents, remove_leftovers
 from tokmill.dataset.counts import Increments
 from tokmill.dataset.finish import usage, write_manifest
 from tokmill.dataset.layout import (
-    PARTS,
     REJECTS,
     SPLITS,
     duplicates_name,
@@ -108,9 +107,10 @@ def mix(settings: MixSettings, watcher: Watcher, *, overwrite: bool = False) -> 
     with TemporaryDirectory(prefix="tokmill-mix-") as folder:
         asked = asked_of(settings, inputs, write_drop_lists(settings.drop, inputs, Path(folder)))
         with place.held():
-            beginning = begin(place, asked, watcher.warned, overwrite=overwrite)
-            if beginning.complete is not None:
-                return beginning.complete
+            files = InputFiles(inputs, settings)
+            complete = begin(place, asked, files, watcher.warned, overwrite=overwrite)
+            if complete is not None:
+                return complete
             linked = is_linked(settings, inputs)
             job = Job(place, Temporary(place.local), inputs, settings, is_linked=linked)
             if InputFiles(inputs, settings).were_written_to(job.temporary):
@@ -119,32 +119,13 @@ def mix(settings: MixSettings, watcher: Watcher, *, overwrite: bool = False) -> 
             watcher.noted(described(inputs))
             warn_of_rules(inputs, watcher.warned)
             warn_of_copies(inputs, settings, watcher.warned)
-            sound = _records_there(place) if beginning.is_repair else None
             try:
                 return _make(job, watcher, asked)
             except KeyboardInterrupt:
                 raise KeyboardInterrupt(CONTINUES) from None
             except VerifyError:
-                _remove_made(place, sound)
+                remove_contents(place)  # parts that are done may be of damaged bytes
                 raise
-
-
-def _records_there(place: Place) -> set[str]:
-    """Return the names of the records of parts that stand in a place."""
-    return {name for name in place.entries() if name.startswith(f"{PARTS}/")}
-
-
-def _remove_made(place: Place, sound: set[str] | None) -> None:
-    """Remove what may be made of damaged bytes: all, but the parts of a mix that was finished.
-
-    `sound`: the names of the records of these parts; None: the mix was not finished.
-    """
-    if sound is None:
-        remove_contents(place)
-        return
-    for name in _records_there(place) - sound:
-        place.remove(name)  # without its record, a part is made again
-    remove_temporary(place)
 
 
 @dataclass
