@@ -127,14 +127,9 @@ def finished_run(run: Begun, observer: Observer, *, is_array: bool = False) -> d
     stage_s = {"prepare": used_seconds(start)}
     n_resumed = len(records)
     limit = RejectLimit(plan.spec.config.limits, observer.progressed)
-
-    def make(parts: Sequence[Part]) -> None:
-        remove_stopped_rejects(place, parts)
-        run_parts(run, parts, limit.progressed)
-
     with naming_rejects(place, plan.parts):
         try:
-            records = make_parts(run, observer.warned, make, limit.progressed, records)
+            records = made_parts(run, observer, limit.progressed, records)
         except BaseException:
             remove_leftovers(place)  # of workers that were killed
             raise
@@ -200,6 +195,21 @@ def start_seconds(stage_s: Mapping[str, StageSeconds]) -> float:
     """
     first, encode = stage_s["prepare"], stage_s.get("encode")
     return first.wall_s if encode is None else encode.since_s - first.since_s
+
+
+def made_parts(
+    run: Begun,
+    observer: Observer,
+    report: Callable[[Increments], None],
+    records: dict[int, PartRecord],
+) -> dict[int, PartRecord]:
+    """Make the parts of a run that have no record yet; see `output.make_parts`."""
+
+    def make(parts: Sequence[Part]) -> None:
+        remove_stopped_rejects(run.place, parts)
+        run_parts(run, parts, report)
+
+    return make_parts(run, observer.warned, make, report, records)
 
 
 def run_parts(run: Begun, parts: Sequence[Part], report: Callable[[Increments], None]) -> None:

@@ -27,12 +27,12 @@ from tokmill.engines.engine import engine_threads
 from tokmill.errors import TokmillError, UsageError
 from tokmill.machine.limits import usable_memory
 from tokmill.run.begin import Begun, begun, output_place, read_planned, used_seconds, written_plan
-from tokmill.run.finish import finished_run, run_parts
+from tokmill.run.finish import finished_run, made_parts
 from tokmill.run.mixes import MixPlan
-from tokmill.run.output import make_parts, records_of_parts, refuse_foreign
+from tokmill.run.output import records_of_parts, refuse_foreign
 from tokmill.run.plan import Plan, check_plan, code_named_by, plan_of_json
 from tokmill.run.prepare import workers_and_threads
-from tokmill.run.stopped_rejects import naming_rejects, remove_stopped_rejects
+from tokmill.run.stopped_rejects import naming_rejects
 from tokmill.settings.schema import Config, RunSettings
 from tokmill.sources.hub import HUB_PREFIX
 from tokmill.storage import status_inside
@@ -40,11 +40,10 @@ from tokmill.urls import is_store
 from tokmill.words import in_utc
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from tokmill.dataset.part_record import PartRecord
     from tokmill.dataset.place import Place
-    from tokmill.recipes.spec import Part
     from tokmill.run.begin import Observer
     from tokmill.run.imports import ImportSettings
     from tokmill.run.output import Planned
@@ -144,14 +143,9 @@ def run_share(
         records, _ = records_of_parts(share, place, entries, None if is_finished else run.check)
         observer.started(share, len(records))
         is_done = len(records) == len(share.parts)
-
-        def make(parts: Sequence[Part]) -> None:
-            remove_stopped_rejects(place, parts)
-            run_parts(run, parts, observer.progressed)
-
         noted = contextlib.nullcontext() if is_done else _noted(run, index, n_tasks)
         with _for_tasks(share), naming_rejects(place, share.parts), noted:
-            records = make_parts(run, observer.warned, make, observer.progressed, records)
+            records = made_parts(run, observer, observer.progressed, records)
         return tuple(records[part.index] for part in share.parts)
 
 
