@@ -4,8 +4,9 @@
     make bench BENCH_DATA="en=docs_en.jsonl zh=docs_zh.jsonl" BENCH_TOKENIZERS="gpt2:<|endoftext|>"
     python -m bench --input en=docs_en.jsonl --tokenizer 'gpt2:<|endoftext|>' --other OTHER_CHECKOUT
 
-Throughput is bytes of rendered UTF-8 text per second. tokmill's time is that of the whole command,
-its peers' that of their work alone, without imports and loading. Its first run has an empty cache:
+All figures but one are of processor time, with all child processes: a busy machine changes it
+little. tokmill's is that of the whole command, its peers' that of their work alone, without imports
+and loading. Its first run has an empty cache:
 it compares the engines with the reference, and later runs know the result. No text comes twice, if
 it does not in the files. The samples of the repository, which are used where no file is named, only
 show that everything runs: they are far too small for a comparison.
@@ -19,7 +20,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -39,8 +39,6 @@ SAMPLES = ROOT / "data_samples"
 ENGINES = ("gigatoken", "fastokens")
 PEERS = ("reference", "datatrove", *ENGINES)
 LIMIT_S = 3600
-TRUSTED_CORES = 0.1
-"""What other processes may take before the figures say more about them than about us."""
 OURS, OTHER = "tokmill", "other version"
 PACKAGES = (
     "tokmill", "gigatoken", "fastokens", "tokenizers", "sentencepiece", "datatrove", "orjson",
@@ -98,8 +96,9 @@ def measure(
                 continue
             found.setdefault(name, []).append(timing)
             print(
-                f"round {number}: {name}: {timing.mb_per_s:.1f} MB/s", file=sys.stderr, flush=True
-            )
+                f"round {number}: {name}: {timing.cpu_s:.2f} s, {timing.mb_per_cpu_s:.1f} MB/s",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
     return found, busy
 
 
@@ -135,37 +134,42 @@ def run_once(
 
 
 HEAD = (
-    "corpus, tokenizer", "text, MB", "first run, s", "later, s", "later, MB/s", "start-up, s",
-    "without, MB/s", "× reference", "× datatrove", "of best engine", "auto", "× other version",
+    "corpus, tokenizer", "text, MB", "first run", "later", "start-up", "MB/s a core",
+    "of engine alone", "× reference", "× datatrove", "core-hours", "auto", "× other version",
+    "on the clock",
 )  # fmt: skip
 
 
 def row(name: str, found: Mapping[str, Sequence[Timing]]) -> list[str]:
-    """Return the figures of a corpus and a tokenizer, as `HEAD`: medians of the later runs."""
+    """Return the figures of a corpus and a tokenizer, as `HEAD`: of the fastest later run."""
     if OURS not in found:
         return [name, *"-" * (len(HEAD) - 1)]
     first, *later = found[OURS]
-    seconds, speed, start_s, own = _medians(later)
-    cells = [f"{first.text_bytes / 1e6:.0f}", *map(figure, (first.seconds, seconds, speed))]
-    cells += map(figure, (start_s, own))
+    best = _fastest(later)
+    core_hours = best.text_cpu_s / best.tokens * 1e12 / 3600
 
-    def ratio(ours: float, names: Sequence[str], column: int, skipped: int) -> str:
+    def ratio(names: Sequence[str], skipped: int = 0, *, is_whole: bool = False) -> str:
         """Compare with the best of some contenders that made the same tokens."""
-        others = [found[name][skipped:] for name in names if same_tokens(first, found.get(name))]
-        return figure(ours / max(_medians(other)[column] for other in others)) if others else "-"
+        others = [_fastest(found[n][skipped:]) for n in names if same_tokens(first, found.get(n))]
+        if not others:
+            return "-"
+        if is_whole:
+            return figure(min(other.cpu_s for other in others) / best.cpu_s)
+        return figure(best.mb_per_cpu_s / max(other.mb_per_cpu_s for other in others))
 
-    alone = [name for name in found if " alone, " in name]
-    forced = [name for name in found if name.endswith(" forced")]
-    cells += [ratio(speed, ["reference"], 1, 0), ratio(speed, ["datatrove"], 1, 0)]
-    cells += [ratio(own, alone, 1, 0), ratio(speed, forced, 1, 1), ratio(own, [OTHER], 3, 1)]
-    return [name, *cells]
+    alone = [n for n in found if " alone, " in n]
+    forced = [n for n in found if n.endswith(" forced")]
+    seconds = (first.cpu_s, best.cpu_s, best.start_cpu_s, best.mb_per_cpu_s)
+    return [
+        name, f"{first.text_bytes / 1e6:.0f}", *map(figure, seconds), ratio(alone),
+        ratio(["reference"]), ratio(["datatrove"]), f"{core_hours:,.0f}",
+        ratio(forced, 1, is_whole=True), ratio([OTHER], 1, is_whole=True), figure(best.seconds),
+    ]  # fmt: skip
 
 
-def _medians(timings: Sequence[Timing]) -> tuple[float, float, float, float]:
-    """Return seconds, MB/s, seconds of start-up, MB/s without start-up."""
-    values = ((t.seconds, t.mb_per_s, t.start_s, t.own_mb_per_s) for t in timings)
-    seconds, speed, start_s, own = map(statistics.median, zip(*values, strict=True))
-    return seconds, speed, start_s, own
+def _fastest(timings: Sequence[Timing]) -> Timing:
+    """Return the timing with the least processor time: what other processes do adds to it."""
+    return min(timings, key=lambda timing: timing.cpu_s)
 
 
 def same_tokens(ours: Timing, theirs: Sequence[Timing] | None) -> bool:
@@ -205,7 +209,7 @@ def main(arguments: Sequence[str]) -> int:
                 found, busy = measure(corpus, tokenizer, eos, options)
                 rows.append(row(f"{name}, {tokenizer.name}", found))
                 others.append(busy)
-    report = described(rows, statistics.fmean(others), options.rounds)
+    report = described(rows, sum(others) / len(others), options.rounds)
     print(report)
     if options.readme:
         page = options.readme.read_text(encoding="utf-8")
@@ -219,15 +223,15 @@ def described(rows: Sequence[Sequence[str]], others: float, rounds: int) -> str:
     head, *body = ([cells[i] for i in columns] for cells in (HEAD, *rows))
     today = dt.datetime.now(tz=dt.UTC).date().isoformat()
     versions = ", ".join(f"{name} {_version(name)}" for name in PACKAGES)
-    doubt = ": do not trust these figures" if others > TRUSTED_CORES else ""
     memory, python = psutil.virtual_memory().total >> 30, platform.python_version()
     how = (
         f"`make bench`, {today}, {_cpu()}, {cores()} cores, {others:.2f} of them busy before, "
-        f"{memory} GiB, Python {python}{doubt}; medians of {rounds} later runs, peers once. "
-        "tokmill is the whole command, JSON Lines to committed shards; its peers are their work "
-        "alone, without loading. Start-up is everything before the first text could be encoded. "
-        "The ratios to the best engine alone and to the other version are without it; auto is "
-        f"compared with the better engine forced. {versions}."
+        f"{memory} GiB, Python {python}; the fastest of {rounds} later runs, peers once. Seconds "
+        "are of processors, of the whole command, JSON Lines to committed shards; start-up is all "
+        "of them but those for the text. MB/s are of text, without start-up; so are the ratios to "
+        "the better engine alone, the reference and datatrove, which are their work alone, and the "
+        "core-hours, which are for 1,000,000,000,000 tokens. auto is compared with the better "
+        f"engine forced. {versions}."
     )
     return f"{table(head, body)}\n\n{how}"
 

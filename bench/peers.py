@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -58,25 +59,46 @@ class Task:
 class Timing:
     """What a process found.
 
-    `seconds`: for tokmill of the whole command, for its peers of their work alone, without imports
-    and loading. `start_s`: what tokmill took until the first text could be encoded. `text_bytes`:
-    of rendered UTF-8. `tokens`: one eos a document included.
+    `seconds`: on the clock; `cpu_s`: of processors, of all its processes. For tokmill of the whole
+    command, for its peers of their work alone, without imports and loading. `start_cpu_s`: what
+    tokmill took of them for all but the text. `text_bytes`: of rendered UTF-8. `tokens`: one eos a
+    document included.
     """
 
     seconds: float
+    cpu_s: float
     text_bytes: int
     tokens: int
-    start_s: float = 0.0
+    start_cpu_s: float = 0.0
 
     @property
-    def mb_per_s(self) -> float:
-        """Return megabytes of rendered text per second."""
-        return self.text_bytes / 1e6 / self.seconds
+    def text_cpu_s(self) -> float:
+        """Return processor seconds for the text alone."""
+        return self.cpu_s - self.start_cpu_s
 
     @property
-    def own_mb_per_s(self) -> float:
-        """Return the same without start-up."""
-        return self.text_bytes / 1e6 / (self.seconds - self.start_s)
+    def mb_per_cpu_s(self) -> float:
+        """Return megabytes of rendered text per processor second, without start-up."""
+        return self.text_bytes / 1e6 / self.text_cpu_s
+
+
+class Stopwatch:
+    """Measures a context: seconds on the clock, and of processors with ended child processes."""
+
+    seconds = cpu_s = 0.0
+
+    def __enter__(self) -> Self:
+        self._start = time.perf_counter(), _cpu_s()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.perf_counter() - self._start[0]
+        self.cpu_s = _cpu_s() - self._start[1]
+
+
+def _cpu_s() -> float:
+    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def run_tokmill(task: Task) -> Timing:
@@ -98,26 +120,29 @@ def run_tokmill(task: Task) -> Timing:
     environment = os.environ | {"TOKMILL_CACHE_DIR": task.cache}
     if checkout := task.settings.get("checkout"):
         environment["PYTHONPATH"] = f"{checkout}/src"
-    start = time.perf_counter()
-    child = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    seconds = time.perf_counter() - start
+    with Stopwatch() as watch:
+        child = subprocess.run(
+            command, capture_output=True, text=True, env=environment, check=False
+        )
     if child.returncode:
         raise NotMeasured((child.stderr.strip().splitlines() or ["no message"])[-1][:200])
     manifest = json.loads((output / "manifest.json").read_bytes())
     run, totals = manifest["run"], manifest["totals"]
-    start_s = seconds - (run["wall_s"] - run["start_s"])
-    return Timing(seconds, totals["text_bytes"], totals["tokens"], start_s)
+    stages = run["stage_cpu_s"]
+    text_cpu_s = run["cpu_s"] - stages.get("prepare", 0.0) - stages.get("load engine", 0.0)
+    start_cpu_s = watch.cpu_s - text_cpu_s
+    return Timing(watch.seconds, watch.cpu_s, totals["text_bytes"], totals["tokens"], start_cpu_s)
 
 
 def run_reference(task: Task) -> Timing:
     """Time the reference alone, over ready text in memory, with all cores."""
     column = read_text(Path(task.text))
     texts, encode = column.to_pylist(), load_reference(Path(task.tokenizer))
-    start, tokens = time.perf_counter(), 0
-    for i in range(0, len(texts), CALL_DOCUMENTS):
-        tokens += sum(map(len, encode(texts[i : i + CALL_DOCUMENTS])))
-    seconds = time.perf_counter() - start
-    return Timing(seconds, n_text_bytes(column), tokens + len(texts))
+    tokens = 0
+    with Stopwatch() as watch:
+        for i in range(0, len(texts), CALL_DOCUMENTS):
+            tokens += sum(map(len, encode(texts[i : i + CALL_DOCUMENTS])))
+    return Timing(watch.seconds, watch.cpu_s, n_text_bytes(column), tokens + len(texts))
 
 
 def run_datatrove(task: Task) -> Timing:
@@ -149,11 +174,11 @@ def run_datatrove(task: Task) -> Timing:
         workers=task.cores,
         logging_dir=str(work / "logs"),
     )
-    start = time.perf_counter()
-    executor.run()
-    seconds = time.perf_counter() - start
+    with Stopwatch() as watch:
+        executor.run()
     counts = (path.read_text().splitlines()[1] for path in (work / "tokens").glob("*.metadata"))
-    return Timing(seconds, n_text_bytes(read_text(Path(task.text))), sum(map(int, counts)))
+    size = n_text_bytes(read_text(Path(task.text)))
+    return Timing(watch.seconds, watch.cpu_s, size, sum(map(int, counts)))
 
 
 def adapter(_reader: Any, data: dict[str, Any], path: str, id_in_file: int | str) -> dict[str, Any]:
@@ -180,11 +205,9 @@ def run_engine(task: Task) -> Timing:
     n_calls = max(1, size // CALL_BYTES)
     cuts = [len(text) * i // n_calls for i in range(n_calls + 1)]
     calls = [text.slice(a, b - a) for a, b in itertools.pairwise(cuts) if b > a]
-    with ThreadPoolExecutor(n_beside) as pool:
-        start = time.perf_counter()
+    with ThreadPoolExecutor(n_beside) as pool, Stopwatch() as watch:
         tokens = sum(len(batch.ids) for batch in pool.map(engine.encode, calls))
-        seconds = time.perf_counter() - start
-    return Timing(seconds, size, tokens + len(text))
+    return Timing(watch.seconds, watch.cpu_s, size, tokens + len(text))
 
 
 def described(task: Task) -> Tokenizer:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from tokmill.offsets import byte_offsets
 from tokmill.values import TEXT
 
 if TYPE_CHECKING:
@@ -330,7 +330,7 @@ def columns_of(samples: Iterable[Sample]) -> Columns:
     of_sample = np.repeat(np.arange(len(n_turns)), np.array(n_turns, np.int64))
     of_part = _placed(factors, len(codes), np.nan).astype(np.float32)
     scale = _placed(scales, len(codes), 1)
-    filled = pc.binary_length(text).to_numpy() > 0
+    filled = np.diff(byte_offsets(text)) > 0
     if not filled.all():
         text, coded = text.filter(pa.array(filled)), coded[filled]
         of_turn, of_part, scale = of_turn[filled], of_part[filled], scale[filled]

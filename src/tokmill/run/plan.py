@@ -10,7 +10,7 @@ machine works (workers, threads) is not in it.
 from __future__ import annotations
 
 import json
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,7 @@ MAX_SLICES = 16_384
 """Most slices of a part: a worker holds the counts of each, and a million tiny files need many
 workers."""
 
-_FILE_VALUES = len(fields(SourceFile))
+_FILE_FIELDS = tuple(field.name for field in fields(SourceFile))
 
 _HEAD = {
     "format_version": "the format's version",
@@ -126,7 +126,7 @@ class Plan:
             for piece in part.slices:
                 if piece.file not in seen:
                     seen.add(piece.file)
-                    row = [*astuple(piece.file)]
+                    row = [getattr(piece.file, name) for name in _FILE_FIELDS]
                     yield [*row, part.reading] if self.spec.own_readings else row
 
     def rows_of_parts(self) -> Iterator[list[list[int]]]:
@@ -282,8 +282,8 @@ def code_named_by(plan: Plan) -> tuple[str, ...]:
 
 
 def _parts(files: Rows, parts: Rows) -> tuple[Part, ...]:
-    of_row = [SourceFile(*row[:_FILE_VALUES]) for row in files]
-    readings = [sum(row[_FILE_VALUES:]) for row in files]  # 0 if all are read in one way
+    of_row = [SourceFile(*row[: len(_FILE_FIELDS)]) for row in files]
+    readings = [sum(row[len(_FILE_FIELDS) :]) for row in files]  # 0 if all are read in one way
     return tuple(
         Part(i, tuple(Slice(of_row[n], *rest) for n, *rest in rows), readings[rows[0][0]])
         for i, rows in enumerate(parts)
