@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
 from tokmill.bill.activations.situation import Situation
@@ -226,12 +227,19 @@ def rows_line(
     name: str, rows: Sequence[Formula], symbols: Mapping[str, float], *, factor: str = "n"
 ) -> Line:
     """Return the line of rows, in bytes per token, times `factor`; its note names them."""
+    formula, note = _formula_of_rows(name, tuple(rows), factor)
+    return formula.line(symbols, note=note)
+
+
+@cache
+def _formula_of_rows(name: str, rows: tuple[Formula, ...], factor: str) -> tuple[Formula, str]:
+    """Return the formula of a line of rows and its note: hundreds of bills have the same few."""
     errors = ", ".join(sorted({row.error for row in rows if row.error}))
     sources = ", ".join(sorted({row.source for row in rows if row.source}))
     formula = Formula(name, f"{factor} * ({summed(rows)})", sources, errors)
     counted = Counter(row.name for row in rows)
     note = "; ".join(f"{n} x {text}" if n > 1 else text for text, n in counted.items())
-    return formula.line(symbols, note=note)
+    return formula, note
 
 
 def kept_lines(
