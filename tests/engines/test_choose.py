@@ -138,6 +138,17 @@ def test_a_later_run_on_such_text_takes_one_engine_without_timing_it(chosen):
 
 
 @needs_fast_engines
+def test_an_engine_that_would_load_longer_than_it_saves_is_not_loaded(chosen, tokenizer):
+    large = dataclasses.replace(tokenizer, vocab_size=10_000_000)  # 85 s
+    first, notes = chosen(40 * MB, of=large), []
+    assert (first.name, first.reason, {*first.mb_per_s}) == ("gigatoken", FIRST, {"gigatoken"})
+    assert (chosen(40 * MB, of=large).reason, chosen(40 * MB, of=large).mb_per_s) == (FIRST, {})
+    later = chosen(10**9 * MB, of=large, notes=notes)
+    assert (later.reason, {*later.mb_per_s}) == (FASTEST, {*FAST_ENGINES})
+    assert notes == [f"comparing {name} with the reference on this corpus" for name in FAST_ENGINES]
+
+
+@needs_fast_engines
 @pytest.mark.parametrize(
     ("n_bytes", "mb_per_s", "name"),
     [

@@ -4,9 +4,10 @@
    does not find as the reference does: their documents go to the reference.
 2. In every run, before anything is written, an engine must encode the hostile texts, texts of its
    vocabulary and a sample of this corpus like the reference.
-3. With much text all exact engines are timed on the same 4 MiB of the corpus; the result is kept
-   for later runs with such text, which take the engine that has loaded and encoded first. With less
-   and no kept result the first exact one is taken; with little, the reference.
+3. With much text exact engines are timed on the same 4 MiB of the corpus, if another one may save
+   what it takes to load. The result is kept for later runs with such text, which take the engine
+   that has loaded and encoded first. With less and no kept result the first exact one is taken;
+   with little, the reference.
 
 The choice goes into the plan, which workers and resumed runs obey.
 """
@@ -75,6 +76,10 @@ SAMPLE_BYTES = 512 << 10
 LEAST_SAMPLE_BYTES, SAMPLE_SHARE = 128 << 10, 1 / 64
 """Corpus text that an engine must encode like the reference: at most, and of a small corpus a share
 of it, but not less than some. The reference needs 0.3 s of processor time for a MB."""
+
+_LOAD_S, _MOST_SAVED = 0.0085, 0.5
+"""Processor seconds that the slower engine takes to load 1,000 ids, and the share of those for the
+text that another engine saves at most."""
 
 _MOST_ROUTED = 0.9
 """Share of sampled documents; with more for the reference, another engine only costs memory."""
@@ -227,11 +232,7 @@ class _Trial:
         key = _speeds_key(request, usable, self._sample)
         speeds_before = kept(key) or {}
         usable.sort(key=lambda name: self._seconds(name, *speeds_before.get(name, (0.0, 0.0))))
-        if self._is_timed and not speeds_before:
-            exact = self._exact(usable, compared)
-            speeds = self._speeds(exact) if len(exact) > 1 else {}
-        else:
-            exact, speeds = self._first_exact(usable, compared), {}
+        exact, speeds = self._tried(usable, compared, speeds_before)
         if not exact:
             return self._no_fast_engine()
         if speeds:
@@ -239,8 +240,9 @@ class _Trial:
         name = min(
             speeds or exact, key=lambda name: self._seconds(name, speeds.get(name, 0.0), 0.0)
         )
-        is_fastest_before = bool(speeds_before) and name == usable[0]
-        reason = self._reason(speeds, exact, is_fastest_before=is_fastest_before)
+        is_fastest_before = len(speeds_before) > 1 and name == usable[0]
+        is_alone = self._is_timed and {*usable} <= {*exact, *self._refused} and len(exact) == 1
+        reason = self._reason(speeds, is_fastest_before=is_fastest_before, is_alone=is_alone)
         return EngineChoice(
             name,
             engine_version(name, tokenizer),
@@ -284,6 +286,35 @@ class _Trial:
                 accepted.append(name)
         return accepted
 
+    def _tried(
+        self,
+        usable: Sequence[str],
+        compared: Mapping[str, CharacterComparison],
+        before: Mapping[str, tuple[float, float]],
+    ) -> tuple[dict[str, RoutedEngine], dict[str, float]]:
+        """Return the exact engines of those tried, and the speeds of those timed now.
+
+        `before`: what earlier runs have timed. The first exact engine is loaded; others only where
+        much text is to come: fastokens takes 1.3 s to load 150,000 ids, as gigatoken needs for
+        140 MB of English.
+        """
+        exact = self._first_exact(usable, compared)
+        tried = {*exact, *before, *self._refused}
+        others = [name for name in usable if name not in tried]
+        if not (self._is_timed and exact and others):
+            return exact, {}
+        first = next(iter(exact))
+        timed = {} if first in before else self._speeds(exact)
+        speed = before[first][0] if first in before else timed.get(first, 0.0)
+        load_s = _LOAD_S * self._request.tokenizer.vocab_size / 1000
+        if self._seconds(first, speed, 0.0) * _MOST_SAVED <= load_s:
+            return exact, timed
+        also_exact = self._exact(others, compared)
+        timed = self._speeds(also_exact)
+        if timed:
+            timed = {first: speed, **timed}
+        return exact | also_exact, timed
+
     def _first_exact(
         self, names: Sequence[str], compared: Mapping[str, CharacterComparison]
     ) -> dict[str, RoutedEngine]:
@@ -296,18 +327,21 @@ class _Trial:
     def _reason(
         self,
         speeds: Mapping[str, float],
-        exact: Mapping[str, RoutedEngine],
         *,
         is_fastest_before: bool,
+        is_alone: bool,
     ) -> str:
-        """Return why an engine was chosen; `is_fastest_before`: by the speeds of an earlier run."""
+        """Return why an engine was chosen.
+
+        `is_fastest_before`: by the speeds of an earlier run. `is_alone`: every other one was tried.
+        """
         if self._request.asked != "auto":
             return "asked for"
-        if speeds:
+        if len(speeds) > 1:
             return FASTEST
         if is_fastest_before:
             return FASTEST_BEFORE
-        return ONLY_ONE if self._is_timed and len(exact) == 1 else FIRST
+        return ONLY_ONE if is_alone else FIRST
 
     def _no_fast_engine(self) -> EngineChoice:
         """Return the choice of the reference, with its speed on the sample if it encoded that."""
