@@ -12,6 +12,7 @@ import numpy as np
 from tokmill.engines.engine import REFERENCE, EngineRow
 from tokmill.errors import TokenizerError, UsageError
 from tokmill.offsets import encode_in_calls, offsets_of
+from tokmill.tokenizer.sentencepiece_model import load_processor
 from tokmill.tokenizer.tokenizer_json import refusal
 from tokmill.values import TokenBatch
 
@@ -90,17 +91,12 @@ def load_reference(tokenizer: Tokenizer, *, parse: bool, n_threads: int = 1) -> 
         encode = partial(library.encode_batch_fast, add_special_tokens=False)
         return Reference(encode, attrgetter("ids"), tokenizer.name)
 
-    from sentencepiece import SentencePieceProcessor
-
     if parse:
         raise UsageError(
             f"{tokenizer.name}: SentencePiece never parses control tokens in text: "
             "leave control_tokens_in_text at 'text'"
         )
-    try:
-        model = SentencePieceProcessor(model_proto=tokenizer.data)
-    except RuntimeError as error:
-        raise TokenizerError(f"{tokenizer.name}: not a SentencePiece model: {error}") from None
+    model = load_processor(tokenizer.data, where=tokenizer.name)
     return Reference(
         partial(model.encode, out_type=int, num_threads=n_threads), list, tokenizer.name
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from tokmill.errors import UsageError
 from tokmill.sources.bad_text import ADVICE
 
 if TYPE_CHECKING:
@@ -152,8 +153,13 @@ def _mostly_good(head: bytes) -> bool:
 
 def _likely(head: bytes, encodings: Mapping[str, str]) -> Encodings | None:
     """Return those of some encodings in which bytes look most like text; None if in no one."""
-    from chardet import detect_all  # takes 35 ms, and few files need it
-
+    try:
+        from chardet import detect_all  # takes 35 ms, and few files need it
+    except ImportError:
+        raise UsageError(
+            "a text is not UTF-8, and the package chardet, which tells its encoding, is missing: "
+            "pip install 'chardet>=7.7'"
+        ) from None
     by_text: dict[str, list[str]] = {}
     confidences: dict[str, float] = {}
     guesses = detect_all(

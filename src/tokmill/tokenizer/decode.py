@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.continuation import after_control, continuation_tokenizer
-from tokmill.tokenizer.sentencepiece_model import read_model
+from tokmill.tokenizer.sentencepiece_model import load_processor, read_model
 from tokmill.tokenizer.tokenizer_json import (
     SPACE_MARK,
     adds_prefix,
@@ -156,9 +156,7 @@ def _is_first_after_control(tokenizer: Tokenizer) -> bool:
 def _read_spelling(tokenizer: Tokenizer) -> _Spelling:
     """Return how the tokens of a tokenizer spell text; see `_Spelling`."""
     if tokenizer.kind == "sentencepiece":
-        from sentencepiece import SentencePieceProcessor
-
-        processor = SentencePieceProcessor(model_proto=tokenizer.data)
+        processor = load_processor(tokenizer.data, where=tokenizer.name)
         model = read_model(tokenizer.data, where=tokenizer.name)
         contents = {id_: piece.content for id_, piece in enumerate(model.pieces)}
         return _Spelling(

@@ -32,6 +32,8 @@ from tokmill.tokenizer.tokenizer_json import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sentencepiece import SentencePieceProcessor
+
 _BPE = 2
 
 
@@ -92,6 +94,26 @@ def read_model(data: bytes, *, where: str) -> SentencePieceModel:
         )
     except (ValueError, LookupError, TypeError, AttributeError, struct.error):
         raise TokenizerError(f"{where}: not a SentencePiece model") from None
+
+
+def load_processor(data: bytes, *, where: str) -> SentencePieceProcessor:
+    """Return a model, loaded by SentencePiece itself.
+
+    Raises:
+        TokenizerError: SentencePiece is missing, or refuses the model.
+    """
+    try:
+        from sentencepiece import SentencePieceProcessor
+    except ImportError:
+        raise TokenizerError(
+            f"{where}: the package sentencepiece, which encodes this model, is missing: pip "
+            "install sentencepiece, or take the tokenizer.json of the model"
+        ) from None
+    try:
+        return SentencePieceProcessor(model_proto=data)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise TokenizerError(f"{where}: not a SentencePiece model: {reason}") from None
 
 
 def sentencepiece_to_json(model: SentencePieceModel) -> str:

@@ -35,6 +35,7 @@ from tokmill.tokenizer.objects import name_of
 from tokmill.tokenizer.sentencepiece_model import (
     PieceType,
     control_pieces,
+    load_processor,
     read_model,
     sentencepiece_to_json,
 )
@@ -386,14 +387,8 @@ def _first_added(part: Any) -> str:
 
 def _read_sentencepiece(data: bytes, *, where: str) -> _Read:
     """Read a SentencePiece model, and convert it where a tokenizer.json can be equivalent."""
-    from sentencepiece import SentencePieceProcessor
-
     model = read_model(data, where=where)
-    try:
-        library = SentencePieceProcessor(model_proto=data)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise TokenizerError(f"{where}: SentencePiece refuses it: {reason}") from None
+    library = load_processor(data, where=where)
     pieces = model.pieces
     of_text = (i for i, piece in enumerate(pieces) if piece.type is not PieceType.CONTROL)
     values = {
