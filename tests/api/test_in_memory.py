@@ -94,6 +94,8 @@ def test_rows_make_the_dataset_of_a_file_of_the_same_rows(tmp_path, pretrain, wr
     from_file = pretrain(write_rows(tmp_path / "in.jsonl", ROWS), "file")
     dataset = pretrain(KINDS[kind](ROWS))
     assert tokens(dataset) == tokens(from_file)
+    of_source = pretrain(tokmill.Source("rows", KINDS[kind](ROWS)), "source")
+    assert tokens(of_source) == tokens(from_file)
     assert left(tmp_path) == []
 
 

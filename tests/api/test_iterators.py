@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import threading
 import tracemalloc
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -210,6 +211,29 @@ def test_a_stream_begins_anew_and_an_iterator_of_rows_is_read_once():
         list(once)
     with pytest.raises(UsageError, match="was it read before"):
         tokmill.render(iter([]))
+
+
+def test_a_stream_that_is_left_leaves_nothing(tokenizer_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    n_threads = threading.active_count()
+    settings = {"block_bytes": 500, "tokenizer": tokenizer_dir}
+    for stream in (
+        tokmill.read(iter(ROWS)),
+        tokmill.render(iter(ROWS), **settings),
+        tokmill.encode(tokmill.render(iter(ROWS), **settings)),
+        tokmill.encode(iter(TEXTS), tokenizer_dir),
+    ):
+        batches = iter(stream)
+        next(batches)
+        batches.close()
+    assert list(tmp_path.iterdir()) == []
+    assert threading.active_count() == n_threads
+
+
+def test_records_are_filtered_as_in_a_run():
+    kept = tokmill.read(ROWS, where=lambda record: record["n"] < 3)
+    assert [record["n"] for record in kept.rows()] == [0, 1, 2]
+    assert next(iter(kept)).column("number").to_pylist() == [1, 2, 3]
 
 
 def test_settings_are_refused_by_the_call(tokenizer_dir):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 
 import pytest
 from tokenizers import Tokenizer as Library
@@ -52,6 +53,13 @@ def test_a_tokenizer_object_is_the_tokenizer_of_its_file(tmp_path, tokenizer_dir
     assert pretrain(tokenizer, "out").manifest == dataset.manifest
     forecast = tokmill.plan(ROWS, tokenizer=tokenizer, eos_token="<eos>", **SETTINGS)
     assert forecast.tokens == dataset.n_tokens
+    texts = [row["text"] for row in ROWS]
+    of_texts = tokmill.encode(texts, tokenizer, eos_token="<eos>")
+    of_rows = tokmill.encode(tokmill.render(ROWS, tokenizer=tokenizer, eos_token="<eos>"))
+    expected = [ids.tolist() for ids in dataset]
+    assert list(of_texts.rows()) == list(of_rows.rows()) == expected
+    encoder = pickle.loads(pickle.dumps(tokmill.Encoder(tokenizer, eos_token="<eos>", n_bytes=0)))
+    assert encoder(texts).to_pylist() == expected
     assert list(temporary.iterdir()) == []
 
 

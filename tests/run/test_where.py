@@ -190,6 +190,17 @@ def test_what_is_no_filter_is_one_line(tmp_path, tokenizer_dir, wrong):
     assert (tmp_path / "out.rows").exists() == read_first  # the rows are not spent in vain
 
 
+@pytest.mark.parametrize("setting", ["where", "renderer"])
+def test_tasks_of_an_array_cannot_have_a_function_of_a_notebook(tmp_path, tokenizer_dir, setting):
+    path = write(tmp_path / "in.jsonl", ROWS)
+    sources = [Source("a", path, **{setting: lambda record: record["text"]})]
+    for given in ({setting: lambda record: record["text"]}, {"source": sources}):
+        inputs = () if "source" in given else path
+        with pytest.raises(UsageError, match=rf"^{setting} __main__:.*: tasks cannot import"):
+            tokmill.write_plan(inputs, tokenizer=tokenizer_dir, output=tmp_path / "out", **given)
+    assert not (tmp_path / "out").exists()
+
+
 def test_workers_import_it_and_write_the_same_bytes(tmp_path, tokenizer_dir):
     path = write(tmp_path / "in.jsonl", ROWS)
     settings = {**SETTINGS, "tokenizer": tokenizer_dir, "part_bytes": 900, "where": is_english}

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -34,7 +36,7 @@ from tokmill.timing import StageTimer
 from tokmill.values import WHOLE_RECORD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -70,8 +72,11 @@ class Batch(Generic[Content]):
 
 def in_order(
     items: Iterable[Item], work: Callable[[Item], Result], n_threads: int
-) -> Iterator[Result]:
-    """Yield what `work` makes of each item, in order, on threads that are a few items ahead."""
+) -> Generator[Result, None, None]:
+    """Yield what `work` makes of each item, in order, on threads that are a few items ahead.
+
+    Close it: this waits for the items that are in work, and begins no other.
+    """
     pool = ThreadPoolExecutor(n_threads, "tokmill")
     pending = deque[Future[Result]]()
     try:
@@ -147,8 +152,8 @@ def encode_records(config: Config) -> Iterator[Batch[EncodedBlock]]:
         recipe = recipes.of(part)
         works = blocks_of_part(spec.for_part(part), part, recipe, StageTimer())
         encode = partial(_encoded, recipe)
-        for results in in_order(bundles(works), encode, prepared.threads):
-            for (index, _), block in results:
+        with closing(in_order(bundles(works), encode, prepared.threads)) as bundled:
+            for (index, _), block in chain.from_iterable(bundled):
                 path = group.files[index].path
                 count_block(losses.counts, block)
                 losses.add(path, block.rejects, block.unread)
@@ -234,8 +239,11 @@ def _batches(
 
     piece = Slice(file, 0, -1, file.n_bytes)
     n_threads = config.run.threads or usable_cores()
-    with open_slice(piece, config.input, maker.schema, config.run.block_bytes) as reader:
-        for made in in_order(maker.blocks_of(piece, reader.blocks()), made_of, n_threads):
+    with (
+        open_slice(piece, config.input, maker.schema, config.run.block_bytes) as reader,
+        closing(in_order(maker.blocks_of(piece, reader.blocks()), made_of, n_threads)) as batches,
+    ):
+        for made in batches:
             losses.counts.drops.update(made.drops)
             losses.counts.rejects.update(reject.reason for reject in made.rejects)
             losses.counts.records += made.n_records

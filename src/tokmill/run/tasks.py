@@ -26,6 +26,7 @@ from tokmill.dataset.plan_file import OwnedNames
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import TokmillError, UsageError
 from tokmill.machine.limits import usable_memory
+from tokmill.rendering.user_functions import local_function
 from tokmill.run.begin import Begun, begun, output_place, read_planned, used_seconds, written_plan
 from tokmill.run.finish import finished_run, made_parts
 from tokmill.run.mixes import MixPlan
@@ -107,11 +108,16 @@ def plan_array(
     working then stop, and go on when they are started again. That of a finished dataset stays.
 
     Raises:
-        UsageError: the input is standard input.
+        UsageError: the input is standard input, or only this process has a function of the run.
         TokmillError: see `finished_run`.
     """
     if isinstance(config, Config) and "-" in config.input.all_paths:
         raise UsageError("standard input: tasks on other machines cannot read it: give files")
+    if isinstance(config, Config) and (function := local_function(config)):
+        raise UsageError(
+            f"{function}: tasks cannot import a function of __main__, a notebook cell or a lambda: "
+            "put it into a module"
+        )
     with begun(config, observer, overwrite=overwrite) as run:
         content = b"".join(run.plan.chunks())
         if not run.place.stamp(MANIFEST) and content != run.place.read(PLAN):
