@@ -142,7 +142,7 @@ def _variables_of(values: Values) -> dict[str, str]:
 def print_schema() -> None:
     """Print a JSON schema of settings files, by which editors complete, explain and check them.
 
-    Name it in the first line of a file: #:schema tokmill.schema.json
+    Name it in the first line of a file: #:schema ./tokmill.schema.json
 
     \b
     Examples:

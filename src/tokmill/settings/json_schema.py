@@ -13,8 +13,8 @@ from typing import Any
 from tokmill.settings.names import Setting, of_source, schema, section_types
 from tokmill.settings.schema import Source
 
-DRAFT = "http://json-schema.org/draft-07/schema#"
-"""The draft that editors of TOML know."""
+DRAFT = "http://json-schema.org/draft-04/schema#"
+"""The newest draft that all editors of TOML know."""
 _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT}
 _AMOUNT = {"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*[A-Za-z/]*\s*$"}
