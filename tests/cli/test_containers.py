@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pwd
 import re
 import shlex
@@ -115,6 +116,37 @@ def test_the_dockerfile_names_what_there_is() -> None:
     }
     minor = re.findall(r"^FROM python:3\.(\d+)", text)[0]
     assert int(minor) >= int(project["requires-python"].rpartition(".")[2])
+
+
+READ_ONLY = """
+mount --make-rprivate / && mount -t tmpfs tmpfs "$1" && mount -o remount,ro,bind / || exit 99
+cd "$1" && ! touch "$2/written" && shift 2 && exec "$@"
+"""
+"""Gives a process a root that cannot be written, and one directory that can."""
+NO_NAMESPACE = 99
+
+
+def test_a_run_works_with_a_read_only_root(tmp_path) -> None:
+    isolated = ["unshare", "--map-root-user", "--mount"]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*isolated, "true"], check=False).returncode
+    ):
+        pytest.skip("this system grants no namespace of mounts")
+    words = ["pretrain", SAMPLES / "records.jsonl", "-t", SAMPLES / "tokenizer", "-o", "out"]
+    command = [sys.executable, "-m", "tokmill", *words]
+    done = subprocess.run(
+        [*isolated, "sh", "-c", READ_ONLY, "sh", tmp_path, ROOT, *command],
+        env={**os.environ, "HOME": str(ROOT), "TOKMILL_CACHE_DIR": "", "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if done.returncode == NO_NAMESPACE:
+        pytest.skip("this system grants no mounts")
+    assert done.returncode == 0, done.stderr
+    assert "180 documents" in done.stdout
 
 
 def has_docker() -> bool:
