@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import GOOD, Outcome, write_lines
+from tests.docs.pages import read
 from tokmill.api import progress as progress_module
 from tokmill.cli import screen
 
@@ -197,6 +198,16 @@ def test_nothing_that_is_written_drives_a_terminal(pretrain, tmp_path, monkeypat
     done = pretrain(source, "-o", place / "out", *JSON)
     assert done.err.replace("\n", "").isprintable()
     assert events(done)[-1]["result"]["output"] == str(place / "out")
+
+
+def test_the_page_names_every_key_and_every_event():
+    page = read("docs/containers.md").split("| key | content |")[1].split("\n\n")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
+    assert list(rows) == [
+        "time", "level", "event", "message", "progress", "result", "exit_code",
+    ]  # fmt: skip
+    assert set(re.findall(r"`(\w+)`", rows["event"])) == set(LEVELS)
+    assert set(re.findall(r"`(\w+)`", rows["level"])) == set(LEVELS.values())
 
 
 def test_a_wrong_format_is_refused(tokmill, monkeypatch):
