@@ -220,3 +220,39 @@ def test_attention_is_eager_where_a_family_lacks_the_kernel(
 ) -> None:
     model = load_model(ModelSettings(name=name))
     assert tuple(model.style.attention(asked) for asked in ASKED) == runs
+
+
+V4 = {
+    "model_type": "deepseek_v4", "hidden_size": 4096, "num_hidden_layers": 43,
+    "num_nextn_predict_layers": 1,
+}  # fmt: skip
+
+
+def test_a_list_of_layers_may_go_on_with_the_layers_of_multi_token_prediction() -> None:
+    ratios = [0, 0] + [4, 128] * 20 + [4]
+    model = model_from_config({**V4, "compress_ratios": [*ratios, 0]})
+    assert model.parameters == model_from_config({**V4, "compress_ratios": ratios}).parameters
+    # DeepSeek-V4-Flash as it is published: transformers' own count of its config.json.
+    assert model.parameters == 284_332_230_231
+    with pytest.raises(UsageError, match="expected 43 words, one for each layer"):
+        model_from_config({**V4, "compress_ratios": [*ratios, 0, 0]})
+
+
+def test_a_model_whose_experts_are_narrower_than_its_type_says_is_not_counted_upwards() -> None:
+    config = {
+        "model_type": "kimi_linear", "hidden_size": 7168, "num_hidden_layers": 93,
+        "num_experts": 896, "moe_intermediate_size": 3072, "routed_expert_hidden_size": 3584,
+    }  # fmt: skip
+    with pytest.raises(UsageError, match="routed_expert_hidden_size"):
+        model_from_config({"model_type": "kimi_k3", "text_config": config})
+
+
+def test_a_plain_decoder_may_have_layers_of_multi_token_prediction() -> None:
+    sizes = {
+        "hidden_size": 4096, "num_hidden_layers": 36, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "intermediate_size": 11008, "vocab_size": 151680,
+        "attention_bias": True, "num_nextn_predict_layers": 1, "hidden_act": "silu",
+    }  # fmt: skip
+    model = model_from_config({"model_type": "mimo", **sizes})
+    assert "layers of multi-token prediction" in " ".join(model.leaves_out)
+    assert 7e9 < model.parameters < 8e9

@@ -195,3 +195,56 @@ def test_files_that_shaped_no_row_are_within_0_1_percent(
 def test_rows_that_no_block_divides_have_larger_types() -> None:
     """10.36 GB on the Hub; experts of DeepSeek-V2-Lite are 1,408 wide, blocks are 256."""
     assert size_of(known("deepseek-v2-lite"), "q4_k_m") / 1e9 == pytest.approx(10.36, rel=0.01)
+
+
+NVFP4 = {"dynamic": False, "num_bits": 4, "type": "float", "group_size": 16}
+STATIC_FP8 = {"dynamic": False, "num_bits": 8, "type": "float"}
+
+
+def modelopt(weights: dict[str, Any], *ignore: str, **more: Any) -> dict[str, Any]:
+    group = {"weights": weights, "input_activations": weights, "targets": ["Linear"]}
+    groups = {"config_groups": {"group_0": group}, "ignore": ["lm_head", *ignore]}
+    return {"quant_method": "modelopt", "producer": {"name": "modelopt"}, **groups, **more}
+
+
+@pytest.mark.parametrize(("weights", "each"), [(NVFP4, 0.5625), (STATIC_FP8, 1.0)])
+@pytest.mark.parametrize("named", [True, False])
+def test_files_of_modelopt_have_their_own_bytes(
+    weights: dict[str, Any], each: float, named: bool
+) -> None:
+    config = modelopt(weights)
+    if not named:  # the method is then that of the producer
+        del config["quant_method"]
+    model = quantized("llama-3-8b", config)
+    linear = sum(t.count for t in model.tensors if t.kind == "linear" and t.module != "head")
+    assert size(model) == pytest.approx(each * linear + 2 * (model.parameters - linear))
+    assert not model.warnings
+
+
+def test_a_star_stands_for_the_rest_of_a_name_with_or_without_the_language_model() -> None:
+    whole = quantized("llama-3-8b", modelopt(NVFP4))
+    for prefix in ("model.", "model.language_model.", "language_model.model."):
+        kept = quantized("llama-3-8b", modelopt(NVFP4, f"{prefix}layers.1*", "*.o_proj"))
+        found = {tensor.name.partition("{}.")[2]: tensor.stored_bytes for tensor in kept.tensors}
+        # Layers 1 and 10 to 19 are kept.
+        assert found["mlp.up_proj.weight"] == pytest.approx((11 * 2 + 21 * 0.5625) / 32)
+        assert found["self_attn.o_proj.weight"] == 0
+        assert size(kept) > size(whole)
+
+
+def test_groups_of_named_matrices_have_each_its_bytes_and_others_stay_in_16_bit() -> None:
+    groups = {
+        "group_0": {"weights": STATIC_FP8, "targets": ["model.layers.0.self_attn.q_proj"]},
+        "group_1": {"weights": NVFP4, "targets": ["model.layers.0.mlp*", "model.layers.1.mlp*"]},
+    }
+    model = quantized("llama-3-8b", modelopt(NVFP4) | {"config_groups": groups})
+    found = {tensor.name.partition("{}.")[2]: tensor.stored_bytes for tensor in model.tensors}
+    assert found["self_attn.q_proj.weight"] == pytest.approx((1 + 31 * 2) / 32)
+    assert found["mlp.up_proj.weight"] == pytest.approx((2 * 0.5625 + 30 * 2) / 32)
+    assert found["self_attn.k_proj.weight"] == 0
+
+
+def test_another_layout_of_modelopt_is_said() -> None:
+    mixed = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "config_groups": {}}
+    (warning,) = quantized("llama-3-8b", mixed).warnings
+    assert "quantization_config of modelopt is not read" in warning

@@ -60,6 +60,8 @@ WAYS = (
     "similar model by --family and numbers"
 )
 
+NEXT_TOKENS = "num_nextn_predict_layers"
+NOT_LOADED = "layers of multi-token prediction, which transformers does not load"
 READ = frozenset(OPTIONS.values()) - {
     "num_experts", "num_experts_per_tok", "moe_intermediate_size"
 } | {
@@ -68,6 +70,7 @@ READ = frozenset(OPTIONS.values()) - {
     "pretraining_tp", "partial_rotary_factor", "quantization_config", "auto_map", "bos_token_id",
     "id2label", "label2id", "return_dict", "torchscript", "chunk_size_feed_forward",
     "output_attentions", "output_hidden_states", "is_decoder", "tf_legacy_loss", "use_bfloat16",
+    NEXT_TOKENS,
 }  # fmt: skip
 """Keys of an unknown decoder that are read, or change no size."""
 ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act")
@@ -196,6 +199,7 @@ def _approximate(config: Mapping[str, Any], name: str, where: str, kind: str, re
     like = replace(KNOWN["llama"], name=kind, style=replace(LLAMA, measured=False))
     fields, left_out = _fields(config, name, where, like)
     model = like.build(fields)
+    left_out += (NOT_LOADED,) if config.get(NEXT_TOKENS) else ()
     warning = (
         f"{where}: {kind} is not known ({reason}): billed approximately, as a decoder of Llama's "
         f"kind; for exact numbers, {WAYS}"

@@ -1,13 +1,14 @@
 """Weights as stored in a model's files, by `quantization_config` of its config.json.
 
-Methods: AWQ, GPTQ, AutoRound, bitsandbytes, mxfp4, fp8 and compressed-tensors, with their scales
-and zeros. Other tensors (embedding, head, routers, modules excluded by name) stay in 16 bit.
+Methods: AWQ, GPTQ, AutoRound, bitsandbytes, mxfp4, fp8, compressed-tensors and NVIDIA's ModelOpt
+(NVFP4, fp8), with their scales and zeros. Other tensors (embedding, head, routers, modules excluded
+by name) stay in 16 bit.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -28,6 +29,8 @@ class Method:
 
     stored: Stored
     element: Callable[[Tensor], float]  # bytes per element
+    named: tuple[tuple[re.Pattern[str], Callable[[Tensor], float]], ...] = ()
+    """Modules whose matrices have bytes of their own; all others then stay in 16 bit."""
 
 
 def as_stored(model: Model, config: Mapping[str, Any], where: str) -> Model:
@@ -43,10 +46,11 @@ def as_stored(model: Model, config: Mapping[str, Any], where: str) -> Model:
     own = next((each for each in known if isinstance(each, dict)), None)
     if not own:
         return model
-    name = str(own.get("quant_method"))
+    name = str(own.get("quant_method") or (own.get("producer") or {}).get("name"))
     try:
         method = METHODS[name](own) if name in METHODS else None
-        skipped = [re.compile(_pattern(each)) for each in _not_converted(own)]
+        pattern = _of_modelopt if name == "modelopt" else _pattern
+        skipped = _any_of(map(pattern, _not_converted(own)))
     except (TypeError, ValueError, KeyError, AttributeError, re.error) as error:
         raise UsageError(
             f"{where}: quantization_config of {name}: cannot be read ({error!r})"
@@ -71,17 +75,34 @@ def _not_converted(config: Mapping[str, Any]) -> Iterator[str]:
             yield f"re:{name[2:]}"
 
 
-def _stored(tensor: Tensor, method: Method, skipped: list[re.Pattern[str]]) -> Tensor:
+def _any_of(patterns: Iterable[str]) -> re.Pattern[str] | None:
+    """Return one pattern of several; None without any."""
+    joined = "|".join(f"(?:{each})" for each in patterns)
+    return re.compile(joined) if joined else None
+
+
+def _stored(tensor: Tensor, method: Method, skipped: re.Pattern[str] | None) -> Tensor:
     """Return a tensor with the bytes of its method, less what stays in 16 bit."""
     if not is_matrix(tensor):
         return tensor
     module = tensor.name.removesuffix(".weight")
     layers = tensor.layers or (0,)
-    kept = sum(any(each.search(module.format(layer)) for each in skipped) for layer in layers)
-    if kept == len(layers):
+    sizes = [_bytes_of(tensor, module.format(layer), method, skipped) for layer in layers]
+    if all(each == KEPT_BYTES for each in sizes):
         return tensor
-    quantized = (len(layers) - kept) * method.element(tensor)
-    return replace(tensor, stored_bytes=(quantized + kept * KEPT_BYTES) / len(layers))
+    return replace(tensor, stored_bytes=sum(sizes) / len(sizes))
+
+
+def _bytes_of(
+    tensor: Tensor, module: str, method: Method, skipped: re.Pattern[str] | None
+) -> float:
+    """Return the bytes of an element of a module's matrix."""
+    if skipped and skipped.search(module):
+        return KEPT_BYTES
+    for pattern, element in method.named:
+        if pattern.search(module):
+            return element(tensor)
+    return KEPT_BYTES if method.named else method.element(tensor)
 
 
 def _pattern(name: str) -> str:
@@ -93,6 +114,15 @@ def _pattern(name: str) -> str:
     if name.startswith("re:"):
         return f"^(?:{name[3:]})"
     return rf"^(?:{name}){_BOUNDARY}|(?:^|\.){re.escape(name)}$"
+
+
+def _of_modelopt(name: str) -> str:
+    """Return the pattern of a name of ModelOpt, in which `*` stands for any characters.
+
+    The names of a text model are here those that it has alone.
+    """
+    alone = re.escape(name.replace("language_model.", "", 1))
+    return f"^{alone.replace(re.escape('*'), '.*')}{_BOUNDARY}"
 
 
 def _grouped(method: str, kind: str, bits: int, size: int, *, zeros: bool = True) -> Method:
@@ -171,6 +201,35 @@ def _compressed(config: Mapping[str, Any]) -> Method | None:
     return _grouped("compressed-tensors", kind, bits, sizes[strategy], zeros=zeros)
 
 
+def _modelopt(config: Mapping[str, Any]) -> Method | None:
+    """Return the layout of NVFP4 or fp8, or of both by name; None if it is another."""
+    groups = list((config.get("config_groups") or {}).values())
+    layouts = [_modelopt_layout(each.get("weights") or {}) for each in groups]
+    known = [each for each in layouts if each is not None]
+    if not known or len(known) < len(layouts):
+        return None
+    if len(groups) == 1 and groups[0].get("targets", ["Linear"]) == ["Linear"]:
+        return known[0]
+    named = []
+    for group, layout in zip(groups, known, strict=True):
+        if pattern := _any_of(map(_of_modelopt, group.get("targets") or ())):
+            named.append((pattern, layout.element))
+    notes = " and ".join(dict.fromkeys(each.stored.note for each in known))
+    stored = replace(known[-1].stored, note=notes, trains=False)
+    return Method(stored, known[-1].element, tuple(named))
+
+
+def _modelopt_layout(weights: Mapping[str, Any]) -> Method | None:
+    """Return the layout of a group of matrices: a scale in fp8 for each 16 numbers, or none."""
+    bits, size = weights.get("num_bits"), weights.get("group_size")
+    if weights.get("type") != "float":
+        return None
+    if bits == 4 and type(size) is int and size > 0:
+        stored = Stored("nvfp4", f"NVFP4, groups of {size}", trains=False)
+        return Method(stored, lambda _: 0.5 + 1 / size)
+    return Method(Stored("fp8", "fp8, one scale per matrix"), lambda _: 1.0) if bits == 8 else None
+
+
 METHODS: Mapping[str, Callable[[Mapping[str, Any]], Method | None]] = {
     "awq": partial(_packed, "AWQ"),
     "auto-round": partial(_packed, "AutoRound"),
@@ -179,4 +238,5 @@ METHODS: Mapping[str, Callable[[Mapping[str, Any]], Method | None]] = {
     "mxfp4": _mxfp4,
     "fp8": _fp8,
     "compressed-tensors": _compressed,
+    "modelopt": _modelopt,
 }

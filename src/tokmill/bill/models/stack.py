@@ -204,8 +204,13 @@ def _tags(f: Fields, rule: str, layers: int) -> list[str]:
 
 
 def _listed(f: Fields, key: str, layers: int, kind: type) -> list[str]:
-    """Return the words of a list, which has one for each layer."""
+    """Return the words of a list, which has one for each layer.
+
+    Those of layers of multi-token prediction, which come last, are left out.
+    """
     found = f.items(key, kind) or []
+    if len(found) == layers + f.size("num_nextn_predict_layers"):
+        found = found[:layers]
     if found and len(found) != layers:
         raise f.wrong(key, f"{layers} words, one for each layer", found)
     return [str(word) for word in found]
