@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -248,3 +250,26 @@ def test_another_layout_of_modelopt_is_said() -> None:
     mixed = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "config_groups": {}}
     (warning,) = quantized("llama-3-8b", mixed).warnings
     assert "quantization_config of modelopt is not read" in warning
+
+
+def test_modelopt_may_say_the_layout_in_a_file_beside_the_configuration(tmp_path: Path) -> None:
+    known = known_config("llama-3-8b")
+    assert known is not None
+    (tmp_path / "config.json").write_text(json.dumps(known[1]))
+    (tmp_path / "hf_quant_config.json").write_text(
+        json.dumps({
+            "producer": {"name": "modelopt"},
+            "quantization": {
+                "quant_algo": "NVFP4", "group_size": 16,
+                "exclude_modules": ["lm_head", "model.layers.4.self_attn.q_proj"],
+            },
+        })
+    )  # fmt: skip
+    for path in (tmp_path, tmp_path / "config.json"):
+        model = load_model(ModelSettings(name=str(path)))
+        found = {tensor.name.partition("{}.")[2]: tensor.stored_bytes for tensor in model.tensors}
+        assert found["mlp.up_proj.weight"] == 0.5625
+        assert found["self_attn.q_proj.weight"] == pytest.approx((31 * 0.5625 + 2) / 32)
+    (tmp_path / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": "NEW"}}')
+    (warning,) = load_model(ModelSettings(name=str(tmp_path))).warnings
+    assert "is not read" in warning

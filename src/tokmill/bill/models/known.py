@@ -24,6 +24,8 @@ from tokmill.bill.models.model import Kind
 from tokmill.errors import StorageError, UsageError
 from tokmill.opening import open_named, read_named
 
+MODELOPT_FILE = "hf_quant_config.json"
+"""Where NVIDIA's ModelOpt writes how weights are quantized, if config.json does not say it."""
 CONFIG_FILE = "config.json"
 SUFFIX = ".safetensors"
 HUB_SECONDS = 5.0
@@ -45,7 +47,11 @@ def named_config(name: str) -> tuple[dict[str, Any], str, str]:
     if path is not None and (path.suffix == SUFFIX or _has_tensors(path)):
         return {}, path.stem if path.suffix else path.resolve().name, str(path)
     if path is not None and path.is_file():
-        return _read_config(path), path.resolve().parent.name, str(path)
+        config = _read_config(path)
+        beside = path.with_name(MODELOPT_FILE)
+        if "quantization_config" not in config and beside.is_file():
+            config["quantization_config"] = _read_config(beside)
+        return config, path.resolve().parent.name, str(path)
     if (known := known_config(name)) is not None:
         return known[1], known[0], f"model {known[0]}"
     if path is not None or name.endswith((".json", SUFFIX)) or name.startswith(("/", ".", "~")):

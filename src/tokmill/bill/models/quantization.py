@@ -19,7 +19,7 @@ from tokmill.errors import UsageError
 
 KEPT_BYTES = 2.0
 BITS = (2, 3, 4, 8)
-_LIST_KEYS = ("modules_to_not_convert", "llm_int8_skip_modules", "ignore")
+_LIST_KEYS = ("modules_to_not_convert", "llm_int8_skip_modules", "ignore", "exclude_modules")
 _BOUNDARY = r"(?:(?<=\.)|(?=\.|$))"
 
 
@@ -46,6 +46,8 @@ def as_stored(model: Model, config: Mapping[str, Any], where: str) -> Model:
     own = next((each for each in known if isinstance(each, dict)), None)
     if not own:
         return model
+    if isinstance(own.get("quantization"), dict):  # of hf_quant_config.json
+        own = {**own, **own["quantization"]}
     name = str(own.get("quant_method") or (own.get("producer") or {}).get("name"))
     try:
         method = METHODS[name](own) if name in METHODS else None
@@ -119,8 +121,10 @@ def _pattern(name: str) -> str:
 def _of_modelopt(name: str) -> str:
     """Return the pattern of a name of ModelOpt, in which `*` stands for any characters.
 
-    The names of a text model are here those that it has alone.
+    The names of a text model are here those that it has alone, in transformers 5.
     """
+    if name.startswith("backbone."):
+        name = name.replace("backbone.", "model.", 1)
     alone = re.escape(name.replace("language_model.", "", 1))
     return f"^{alone.replace(re.escape('*'), '.*')}{_BOUNDARY}"
 
@@ -201,8 +205,16 @@ def _compressed(config: Mapping[str, Any]) -> Method | None:
     return _grouped("compressed-tensors", kind, bits, sizes[strategy], zeros=zeros)
 
 
+MODELOPT_BITS = {"NVFP4": 4, "FP8": 8}
+"""Bits by the name of ModelOpt's algorithm."""
+
+
 def _modelopt(config: Mapping[str, Any]) -> Method | None:
     """Return the layout of NVFP4 or fp8, or of both by name; None if it is another."""
+    algorithm = config.get("quant_algo")
+    if algorithm in MODELOPT_BITS and not config.get("config_groups"):
+        size = config.get("group_size", 16)
+        return _modelopt_layout({"num_bits": MODELOPT_BITS[algorithm], "group_size": size})
     groups = list((config.get("config_groups") or {}).values())
     layouts = [_modelopt_layout(each.get("weights") or {}) for each in groups]
     known = [each for each in layouts if each is not None]
@@ -222,7 +234,7 @@ def _modelopt(config: Mapping[str, Any]) -> Method | None:
 def _modelopt_layout(weights: Mapping[str, Any]) -> Method | None:
     """Return the layout of a group of matrices: a scale in fp8 for each 16 numbers, or none."""
     bits, size = weights.get("num_bits"), weights.get("group_size")
-    if weights.get("type") != "float":
+    if weights.get("type", "float") != "float":
         return None
     if bits == 4 and type(size) is int and size > 0:
         stored = Stored("nvfp4", f"NVFP4, groups of {size}", trains=False)
