@@ -431,9 +431,7 @@ def _padding_by_position(
     """
     if POSITIONS not in rows.columns:
         return np.zeros(len(rows.ids), bool)
-    is_last = np.append(starts[1:], True)[: len(starts)]
-    is_last[rows.lasts()] = True
-    is_padding = ~is_real | (starts & is_last & (targets == 0))
+    is_padding = ~is_real | (starts & _ends(rows, is_real, starts) & (targets == 0))
     after = _before(~is_padding)
     is_trailing = after[:-1] == np.repeat(after[rows.offsets[1:]], np.diff(rows.offsets))
     found: Flags = is_padding & is_trailing
@@ -478,15 +476,18 @@ def _shifted(
 ) -> tuple[npt.NDArray[Any], Numbers]:
     """Return the weights at the place of the token that they are of, and tokens to be followed.
 
-    The label at the last token of a sample is a token that stands in no row, or, if the labels of a
-    packed row were shifted as one, the first one of the next sample, which nothing predicts.
+    The label at the last token of a sample is a token that stands in no row. Or the labels of a
+    packed row were shifted as one: then each is the first id of the next sample, which it does not
+    predict.
     """
     is_end = _ends(rows, is_real, starts)
     shifted = np.zeros_like(targets)
     shifted[1:] = np.where(is_end[:-1] | ~is_real[:-1], 0, targets[:-1])
     last = np.flatnonzero(is_end & is_real & (targets > 0))
+    following = np.minimum(last + 1, len(is_real) - 1)
+    of_row = rows.rows_of(last)
+    is_inside = is_real[following] & (rows.rows_of(following) == of_row) & (following > last)
     if rows.labels is None:
-        is_inside = np.append(starts[1:], False)[last]
         behind = np.zeros(len(targets), bool)
         behind[last[~is_inside]] = True
         refusals.add_tokens(
@@ -494,10 +495,9 @@ def _shifted(
             lambda _, at: f"token {at} is the last one, and its mask trains the one behind it",
         )  # fmt: skip
         return shifted, np.zeros(0, np.int64)
-    following = np.minimum(last + 1, len(starts) - 1)
-    is_next = (last + 1 < len(starts)) & starts[following]
-    crosses = is_next & (rows.labels[last] == rows.ids[following])
-    return shifted, last[~crosses]
+    differs = is_inside & (rows.labels[last] != rows.ids[following])
+    is_shifted_as_one = ~np.isin(of_row, of_row[differs])
+    return shifted, last[~(is_inside & is_shifted_as_one)]
 
 
 def _cut(
