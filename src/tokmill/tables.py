@@ -100,6 +100,7 @@ TRAINERS = Table(
         "modded-nanogpt": "tokmill.trainers.nanogpt:MODDED_NANOGPT",
         "trl": "tokmill.trainers.hf_datasets:TRL",
         "axolotl": "tokmill.trainers.hf_datasets:AXOLOTL",
+        "llamafactory": "tokmill.trainers.llama_factory:TRAINER",
         "litdata": "tokmill.trainers.litdata:LITDATA",
         "litgpt": "tokmill.trainers.litdata:LITGPT",
         "megatron-bridge": "tokmill.trainers.megatron_bridge:TRAINER",

@@ -389,6 +389,16 @@ def refused(tokenized: Any, *words: str) -> Holds:
     return Holds(holds)
 
 
+def exported(trainer: str) -> Holds:
+    """A dataset can be exported to the trainer, and the page has the lines that are printed."""
+
+    def holds(run: Runs, options: list[str]) -> None:
+        made = run(options, TWO).dataset.export(trainer, run.directory / trainer)
+        assert str(run.directory / trainer) in made.usage
+
+    return Holds(holds)
+
+
 def asks_for_a_template(run: Runs, options: list[str]) -> None:
     """Without a template of the tokenizer's, the error names what the row names."""
     bare = run.directory / "bare"
@@ -632,7 +642,7 @@ PROMISES: dict[str, dict[str, Samples | Holds]] = {
         ),
         "tags: {role_tag, content_tag, assistant_tag, …}": makes(OTHER_ROLES, one(f"«A{END}»")),
         "ignore_pad_token_for_loss: true (default)": Holds(kept_apart),
-        "tokenized_path": refused(TOKENIZED, "no known schema", "input_ids"),
+        "tokenized_path": exported("llamafactory"),
     },
     "ms-swift": {
         "loss_scale default (default)": makes(TWO, with_newline(REPLIES)),

@@ -77,6 +77,9 @@ IGNORE_INDEX = -100
 
 _MOST_ID = (1 << 31) - 1
 
+_WEIGHTS = ("weights", "loss_scale")
+"""Names of columns that hold the weights of tokens in the loss."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -89,6 +92,76 @@ class Column:
     dtype: str
     values: Callable[[RowBatch], Values]
     by_sample: bool = False
+
+    @property
+    def type(self) -> pa.DataType:
+        """Return its type in Arrow."""
+        import pyarrow as pa
+
+        return pa.list_(pa.type_for_alias(self.dtype))
+
+    def array(self, batch: RowBatch) -> pa.Array:
+        """Return it for some rows. Offsets count within the batch, so int32 is enough."""
+        import pyarrow as pa
+
+        values, offsets = self.values(batch)
+        return pa.ListArray.from_arrays(
+            pa.array(offsets.astype(np.int32)), pa.array(values.astype(self.dtype, copy=False))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NumberColumn:
+    """A column with one number for each row: `values` returns (n_rows,)."""
+
+    name: str
+    dtype: str
+    values: Callable[[RowBatch], npt.NDArray[Any]]
+    by_sample: bool = True
+
+    @property
+    def type(self) -> pa.DataType:
+        """Return its type in Arrow."""
+        import pyarrow as pa
+
+        return pa.type_for_alias(self.dtype)
+
+    def array(self, batch: RowBatch) -> pa.Array:
+        """Return it for some rows."""
+        import pyarrow as pa
+
+        return pa.array(self.values(batch).astype(self.dtype, copy=False))
+
+
+@dataclass(frozen=True, slots=True)
+class StructColumn:
+    """A column of structs of other columns."""
+
+    name: str
+    columns: Sequence[Column | NumberColumn]
+    by_sample: bool = True
+
+    @property
+    def dtype(self) -> str:
+        """Return its type as text."""
+        return str(self.type)
+
+    @property
+    def type(self) -> pa.DataType:
+        """Return its type in Arrow."""
+        import pyarrow as pa
+
+        return pa.struct([(one.name, one.type) for one in self.columns])
+
+    def array(self, batch: RowBatch) -> pa.Array:
+        """Return it for some rows."""
+        import pyarrow as pa
+
+        arrays = [one.array(batch) for one in self.columns]
+        return pa.StructArray.from_arrays(arrays, [one.name for one in self.columns])
+
+
+AnyColumn = Column | NumberColumn | StructColumn
 
 
 def _labels(batch: RowBatch) -> Values:
@@ -111,7 +184,7 @@ WEIGHTS = Column("weights", "float32", _weights)
 SEQ_LENGTHS = Column(
     "seq_lengths", "int32", lambda batch: (batch.sample_lengths, batch.row_samples), by_sample=True
 )
-AXOLOTL_COLUMNS = [
+AXOLOTL_COLUMNS: Sequence[AnyColumn] = [
     INPUT_IDS,
     Column(
         "attention_mask",
@@ -122,52 +195,60 @@ AXOLOTL_COLUMNS = [
 ]
 
 
+def loaded(output: Path, splits: Sequence[str], split: str) -> Any:
+    """Return one of the splits of a directory, loaded with `datasets`."""
+    import datasets
+
+    found = datasets.load_from_disk(str(output))
+    return found[split] if len(splits) > 1 else found
+
+
 @dataclass(frozen=True, slots=True)
 class ArrowTrainer:
     """A trainer that reads such a directory; attributes without a line are those of `Trainer`.
 
     `rows`: returns the rows of a split. `columns`, `usage`, `notes`: return these; `is_packed`, the
     last argument, says whether a split has packs. `comparing`: imports the trainer's own reader.
+    `val`: what it calls the val split. `load`: returns the rows of one of several splits, as the
+    trainer's own reader does.
     """
 
     title: str
     options: frozenset[str]
     reader: tuple[str, ...]
     rows: Callable[[ExportSource, str, ExportOptions], Rows]
-    columns: Callable[[ExportSource, ExportOptions, bool], list[Column]]
-    usage: Callable[[ExportSource, Path, bool], str]
+    columns: Callable[[ExportSource, ExportOptions, bool], Sequence[AnyColumn]]
+    usage: Callable[[ExportSource, ExportOptions, Path, bool], str]
     notes: Callable[[ExportSource, bool], list[str]]
-    comparing: Callable[[Sequence[Column]], Comparing]
+    comparing: Callable[[Sequence[AnyColumn]], Comparing]
     kinds: frozenset[str] = frozenset({"pretrain", "sft"})
+    val: str = "val"
+    load: Callable[[Path, Sequence[str], str], Any] = loaded
 
     def layout(self, source: ExportSource, options: ExportOptions, output: Path) -> Layout:
         """Return the files of the directory; see `Trainer.layout`."""
         splits, columns, is_packed = self._plan(source, options)
         return Layout(
-            _arrow_files(source, splits, columns), self.usage(source, output, is_packed),
-            source.alignment, self.notes(source, is_packed), has_weights=WEIGHTS in columns,
-        )  # fmt: skip
+            _arrow_files(source, splits, columns, self.val),
+            self.usage(source, options, output, is_packed),
+            source.alignment,
+            self.notes(source, is_packed),
+            has_weights=any(one.name in _WEIGHTS for one in columns),
+        )
 
     def check(self, source: ExportSource, options: ExportOptions, output: Path) -> Checked:
         """Compare every row as the trainer's own reader returns it; see `Trainer.check`."""
         splits, columns, _ = self._plan(source, options)
         reader, compare = self.comparing(columns)
-        return check_rows(source, splits, output, partial(_loaded, output), compare, reader)
+        load = partial(self.load, output, source.splits)
+        return check_rows(source, splits, output, load, compare, reader)
 
     def _plan(
         self, source: ExportSource, options: ExportOptions
-    ) -> tuple[list[Rows], list[Column], bool]:
+    ) -> tuple[list[Rows], Sequence[AnyColumn], bool]:
         splits = [self.rows(source, split, options) for split in source.splits]
         is_packed = any(rows.packs is not None for rows in splits)
         return splits, self.columns(source, options, is_packed), is_packed
-
-
-def _loaded(output: Path, split: str) -> Any:
-    """Return a split of a directory, loaded with `datasets`."""
-    import datasets
-
-    found = datasets.load_from_disk(str(output))
-    return found[split] if isinstance(found, datasets.DatasetDict) else found
 
 
 def _dataset_rows(source: ExportSource, split: str, options: ExportOptions) -> Rows:
@@ -182,19 +263,23 @@ def _dataset_rows(source: ExportSource, split: str, options: ExportOptions) -> R
     return rows_of(source, split, options, keep)
 
 
-def _dataset_columns(source: ExportSource, options: ExportOptions, is_packed: bool) -> list[Column]:
+def _dataset_columns(
+    source: ExportSource, options: ExportOptions, is_packed: bool
+) -> Sequence[AnyColumn]:
     if is_packed:
         return [INPUT_IDS, LABELS, SEQ_LENGTHS]
     columns = [INPUT_IDS, LABELS] if source.kind == "sft" else [INPUT_IDS]
     return [*columns, WEIGHTS] if source.has_weights and not options.drop_weights else columns
 
 
-def _dataset_usage(source: ExportSource, output: Path, is_packed: bool) -> str:
+def _dataset_usage(
+    source: ExportSource, options: ExportOptions, output: Path, is_packed: bool
+) -> str:
     place = str(output.absolute())
     return f"from datasets import load_from_disk\n\ndataset = load_from_disk({place!r})"
 
 
-def _comparing_datasets(columns: Sequence[Column]) -> Comparing:
+def _comparing_datasets(columns: Sequence[AnyColumn]) -> Comparing:
     def compare(row: Any, samples: Sequence[Sample], where: str) -> None:
         check_columns({column.name: row[column.name] for column in columns}, samples, where)
         for name, value in samples[0].kept.items():
@@ -204,12 +289,14 @@ def _comparing_datasets(columns: Sequence[Column]) -> Comparing:
     return f"datasets {importlib.metadata.version('datasets')}", compare
 
 
-def _trl_columns(source: ExportSource, options: ExportOptions, is_packed: bool) -> list[Column]:
+def _trl_columns(
+    source: ExportSource, options: ExportOptions, is_packed: bool
+) -> Sequence[AnyColumn]:
     columns = [INPUT_IDS, LABELS] if source.kind == "sft" else [INPUT_IDS]
     return [*columns, SEQ_LENGTHS] if is_packed else columns
 
 
-def _trl_usage(source: ExportSource, output: Path, is_packed: bool) -> str:
+def _trl_usage(source: ExportSource, options: ExportOptions, output: Path, is_packed: bool) -> str:
     if source.kind != "sft" and not is_packed:
         settings = '    packing=True, packing_strategy="wrapped", max_length=4096,  # rows of 4,096'
     else:
@@ -240,7 +327,7 @@ def _trl_notes(source: ExportSource, is_packed: bool) -> list[str]:
     return []
 
 
-def _comparing_trl(columns: Sequence[Column]) -> Comparing:
+def _comparing_trl(columns: Sequence[AnyColumn]) -> Comparing:
     from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
     collate = DataCollatorForLanguageModeling(pad_token_id=0, padding_free=True)
@@ -272,9 +359,11 @@ def _axolotl_rows(source: ExportSource, split: str, options: ExportOptions) -> R
     return PackedRows(source, split, replace(packs, row_offsets=rows))
 
 
-def _axolotl_usage(source: ExportSource, output: Path, is_packed: bool) -> str:
+def _axolotl_usage(
+    source: ExportSource, options: ExportOptions, output: Path, is_packed: bool
+) -> str:
     """Return lines of axolotl's YAML; an empty `type:` says that the rows are tokenized."""
-    path = _yaml_text(str(output.absolute()))
+    path = yaml_text(str(output.absolute()))
     lines = ["datasets:", f"  - path: {path}", "    split: train", "    type:"]
     if "val" in source.splits:
         lines += ["test_datasets:", f"  - path: {path}", "    split: val", "    type:"]
@@ -283,22 +372,16 @@ def _axolotl_usage(source: ExportSource, output: Path, is_packed: bool) -> str:
     return "\n".join([*lines, f"sequence_len: {length}", "sample_packing: true"])
 
 
-def _yaml_text(text: str) -> str:
+def yaml_text(text: str) -> str:
     """Return a text as YAML; in quotes, if it has characters with a meaning in YAML."""
     return text if re.fullmatch(r"[A-Za-z0-9/._-]+", text) else json.dumps(text, ensure_ascii=False)
 
 
-def _comparing_axolotl(columns: Sequence[Column]) -> Comparing:
+def _comparing_axolotl(columns: Sequence[AnyColumn]) -> Comparing:
     """Compare through the collator for packed rows, with a tokenizer that only pads."""
     from axolotl.utils.collators.batching import V2BatchSamplerDataCollatorForSeq2Seq
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from transformers import PreTrainedTokenizerFast
 
-    pad = "<pad>"
-    words = Tokenizer(WordLevel({pad: 0}, unk_token=pad))
-    padding = PreTrainedTokenizerFast(tokenizer_object=words, pad_token=pad)
-    collate = V2BatchSamplerDataCollatorForSeq2Seq(tokenizer=padding)
+    collate = V2BatchSamplerDataCollatorForSeq2Seq(tokenizer=padding_tokenizer())
 
     def compare(row: Any, samples: Sequence[Sample], where: str) -> None:
         batch = collate([[row]])
@@ -308,8 +391,19 @@ def _comparing_axolotl(columns: Sequence[Column]) -> Comparing:
     return f"axolotl {importlib.metadata.version('axolotl')}", compare
 
 
+def padding_tokenizer() -> Any:
+    """Return a tokenizer of transformers that only pads, for collators."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import PreTrainedTokenizerFast
+
+    pad = "<pad>"
+    words = Tokenizer(WordLevel({pad: 0}, unk_token=pad))
+    return PreTrainedTokenizerFast(tokenizer_object=words, pad_token=pad)
+
+
 def _arrow_files(
-    source: ExportSource, splits: Sequence[Rows], columns: Sequence[Column]
+    source: ExportSource, splits: Sequence[Rows], columns: Sequence[AnyColumn], val: str
 ) -> list[Written]:
     """Return the files of a directory with the rows of every split, and the given columns.
 
@@ -321,20 +415,20 @@ def _arrow_files(
     """
     if source.vocab_size - 1 > _MOST_ID:
         raise UsageError(f"{source.directory}: Arrow rows have int32 ids, up to {_MOST_ID:,}")
-    files = []
-    for rows in splits:
-        folder = "" if len(splits) == 1 else f"{rows.split}/"
-        files += _split_files(source, rows, columns, folder)
+    files, names = [], [val if rows.split == "val" else rows.split for rows in splits]
+    for name, rows in zip(names, splits, strict=True):
+        folder = "" if len(splits) == 1 else f"{name}/"
+        files += _split_files(source, rows, columns, folder, name)
     if len(splits) > 1:
-        files.append(_json("dataset_dict.json", {"splits": [rows.split for rows in splits]}))
+        files.append(_json("dataset_dict.json", {"splits": names}))
     return files
 
 
 def _split_files(
-    source: ExportSource, rows: Rows, columns: Sequence[Column], folder: str
+    source: ExportSource, rows: Rows, columns: Sequence[AnyColumn], folder: str, split: str
 ) -> list[Written]:
     token_bytes = sum(np.dtype(one.dtype).itemsize for one in columns if not one.by_sample)
-    n_parts = min(rows.n_rows, -(-rows.n_tokens * token_bytes // FILE_BYTES))
+    n_parts = min(rows.n_rows, -(-rows.n_stored * token_bytes // FILE_BYTES))
     cuts = rows.cuts(max(1, n_parts)).tolist()
     names = [f"data-{i:05d}-of-{len(cuts) - 1:05d}.arrow" for i in range(len(cuts) - 1)]
     sizes = ((one["name"], one["bytes"]) for one in source.manifest["files"])
@@ -346,17 +440,15 @@ def _split_files(
         files.append(Written(folder + name, n_bytes, write))
     return [
         *files,
-        _json(
-            f"{folder}state.json", _state(names, _fingerprint(source, rows, columns), rows.split)
-        ),
+        _json(f"{folder}state.json", _state(names, _fingerprint(source, rows, columns), split)),
         _json(f"{folder}dataset_info.json", {"citation": "", "description": "", "license": ""}),
     ]
 
 
 def _most_bytes(rows: Rows, token_bytes: int, n_files: int) -> int:
     """Return about the bytes of a file, rounded up: values, offsets, and 4 KiB a batch."""
-    n_batches = min(rows.n_rows, 2 * rows.n_tokens // BATCH_TOKENS) + 2
-    whole = rows.n_tokens * token_bytes + rows.n_rows * 16 + rows.n_samples * 4 + n_batches * 4096
+    n_batches = min(rows.n_rows, 2 * rows.n_stored // BATCH_TOKENS) + 2
+    whole = rows.n_stored * token_bytes + rows.n_rows * 128 + rows.n_samples * 12 + n_batches * 4096
     return -(-whole // n_files) + 8192
 
 
@@ -372,7 +464,7 @@ def _state(names: Sequence[str], print_: str, split: str) -> dict[str, Any]:
     }
 
 
-def _fingerprint(source: ExportSource, rows: Rows, columns: Sequence[Column]) -> str:
+def _fingerprint(source: ExportSource, rows: Rows, columns: Sequence[AnyColumn]) -> str:
     """Return 16 hex digits of what decides the rows: the files of the split, columns and packs.
 
     `datasets` names its caches after it; another content has another one.
@@ -393,28 +485,18 @@ def _json(name: str, value: dict[str, Any]) -> Written:
     return Written.of(name, data)
 
 
-def _write(rows: Rows, start: int, stop: int, columns: Sequence[Column], file: BinaryIO) -> None:
+def _write(rows: Rows, start: int, stop: int, columns: Sequence[AnyColumn], file: BinaryIO) -> None:
     import pyarrow as pa
 
-    fields = [(one.name, pa.list_(pa.type_for_alias(one.dtype))) for one in columns]
+    fields = [(one.name, one.type) for one in columns]
     schema = pa.schema([*fields, *((name, pa.string()) for name in rows.keep)])
     with pa.ipc.new_stream(file, schema) as stream:
         for batch in rows.batches(start, stop):
-            arrays = [_lists(one, batch) for one in columns]
+            arrays = [one.array(batch) for one in columns]
             if batch.metadata is not None:
                 kept = batch.metadata.columns
                 arrays += [column.combine_chunks().cast(pa.string()) for column in kept]
             stream.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
-
-
-def _lists(column: Column, batch: RowBatch) -> pa.Array:
-    """Return one column of some rows. Its offsets count within the batch, so int32 is enough."""
-    import pyarrow as pa
-
-    values, offsets = column.values(batch)
-    return pa.ListArray.from_arrays(
-        pa.array(offsets.astype(np.int32)), pa.array(values.astype(column.dtype, copy=False))
-    )
 
 
 DATASETS = ArrowTrainer(

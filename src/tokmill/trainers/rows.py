@@ -41,8 +41,8 @@ class RowBatch:
     `ids`: (n_tokens,) uint16 or uint32. `mask`: (n_tokens,) uint8, 1 for a target; None for whole
     documents of pretraining. `row_offsets`: (n_rows + 1,) int64, the tokens where rows begin, end.
     `sample_lengths`: (n_samples,) int64 in tokens. `row_samples`: (n_rows + 1,) int64: row r has
-    the samples `row_samples[r]:row_samples[r + 1]`. `weights`: (n_tokens,) float32, of rows that
-    are documents of a dataset with weights. `metadata`: a row for each, with the columns `keep`.
+    the samples `row_samples[r]:row_samples[r + 1]`. `weights`: (n_tokens,) float32, of a dataset
+    with weights. `metadata`: a row for each, with the columns `keep`.
     """
 
     ids: npt.NDArray[np.unsignedinteger]
@@ -69,7 +69,8 @@ class DocumentRows:
         split: `train` or `val`.
         n_rows: rows.
         n_samples: documents, or pieces, in all rows.
-        n_tokens: tokens in all rows.
+        n_tokens: tokens of the dataset in all rows.
+        n_stored: tokens in all rows, with padding.
         keep: metadata columns that batches have.
     """
 
@@ -78,7 +79,7 @@ class DocumentRows:
     def __init__(self, source: ExportSource, split: str, keep: Sequence[str] = ()) -> None:
         self.split, self.keep = split, keep
         self.n_rows = self.n_samples = len(source.documents(split))
-        self.n_tokens = source.n_tokens(split)
+        self.n_tokens = self.n_stored = source.n_tokens(split)
         self._source = source
 
     def cuts(self, n_parts: int) -> npt.NDArray[np.int64]:
@@ -136,7 +137,7 @@ class PackedRows:
         sizes = np.add.reduceat(lengths, np.asarray(packs.row_offsets[:-1]), dtype=np.int64)
         self.split = split
         self.n_rows, self.n_samples = packs.n_rows, len(lengths)
-        self.n_tokens = int(sizes.sum())
+        self.n_tokens = self.n_stored = int(sizes.sum())
         self._lengths = lengths
         self._reader = PackReader(source.documents(split), packs, int(sizes.max()), 0)
 
@@ -158,7 +159,52 @@ class PackedRows:
             offsets = np.asarray(self.packs.row_offsets[first : last + 1])
             lengths = self._lengths[offsets[0] : offsets[-1]].astype(np.int64)
             row_samples = offsets - offsets[0]
-            yield RowBatch(read.bodies["bin"], mask, _sums(read.lengths), lengths, row_samples)
+            yield RowBatch(
+                read.bodies["bin"],
+                mask,
+                _sums(read.lengths),
+                lengths,
+                row_samples,
+                read.bodies.get("weight"),
+            )
+
+
+class PaddedRows(PackedRows):
+    """One row of `row_tokens` tokens for each pack; see `PackedRows`.
+
+    Padding at the end of a row has the id `pad_id` and the mask 0. In batches it is a sample of its
+    own, the last of its row; each row has some.
+    """
+
+    def __init__(
+        self, source: ExportSource, split: str, packs: Packs, row_tokens: int, pad_id: int
+    ) -> None:
+        super().__init__(source, split, packs)
+        self.row_tokens, self.pad_id = row_tokens, pad_id
+        self.n_stored = self.n_rows * row_tokens
+
+    def batches(self, start: int, stop: int) -> Iterator[RowBatch]:
+        """Yield rows start:stop; see `DocumentRows`."""
+        for batch in super().batches(start, stop):
+            yield self._padded(batch)
+
+    def _padded(self, batch: RowBatch) -> RowBatch:
+        if batch.mask is None:
+            raise TypeError("packs have a mask")
+        lengths = np.diff(batch.row_offsets)
+        row_numbers = np.arange(len(lengths) + 1)
+        row_offsets = row_numbers * self.row_tokens
+        moved = np.repeat(row_offsets[:-1] - batch.row_offsets[:-1], lengths)
+        places = np.arange(len(batch.ids)) + moved
+        ids = np.full(row_offsets[-1], self.pad_id, batch.ids.dtype)
+        ids[places] = batch.ids
+        mask = np.zeros(len(ids), np.uint8)
+        mask[places] = batch.mask
+        sample_lengths = np.insert(
+            batch.sample_lengths, batch.row_samples[1:], self.row_tokens - lengths
+        )
+        row_samples = batch.row_samples + row_numbers
+        return RowBatch(ids, mask, row_offsets, sample_lengths, row_samples)
 
 
 Rows = DocumentRows | PackedRows
