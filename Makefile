@@ -93,6 +93,8 @@ oracles: $(VENV)/dev
 	$(ORACLE) --no-deps axolotl==0.19.0 addict==2.4.0 megatron-bridge==0.3.1 torchtitan==0.3.0 \
 		torchdata==0.11.0 tyro==1.0.17 docstring-parser==0.18.0 typeguard==4.6.0 shtab==1.13.0
 	$(ORACLE) --no-deps llamafactory==0.9.5 Pillow
+	$(ORACLE) --no-deps ms-swift==4.6.0 modelscope modelscope-hub json_repair einops binpacking
+	$(ORACLE) aiohttp
 	$(ORACLE) --no-deps litdata==0.2.76 lightning-utilities obstore tifffile
 	@# Compiled here once, not by every worker of the tests.
 	-@$(BIN)/python -c "import transformers.trainer, trl.trainer.sft_trainer, peft" >/dev/null 2>&1

@@ -472,7 +472,7 @@ def load_all(work: Path) -> None:
 TRAINERS = (
     "megatron", "datatrove", "nanotron", "olmo-core", "nanogpt", "datasets", "llm.c",
     "modded-nanogpt", "trl", "axolotl", "litdata", "litgpt", "megatron-bridge", "torchtitan",
-    "llamafactory",
+    "llamafactory", "ms-swift",
 )  # fmt: skip
 
 READING: tuple[tuple[str, ...], ...] = (

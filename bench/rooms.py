@@ -44,7 +44,7 @@ ROOMS = {
     "chat, masks": 10_750,
     "engines, tokenizer": 6_600,
     "dataset, place": 7_600,
-    "trainers, loader": 6_510,
+    "trainers, loader": 6_700,
     "page": 1_900,
     "inspect": 1_800,
     "bill": 13_050,

@@ -105,6 +105,7 @@ TRAINERS = Table(
         "litgpt": "tokmill.trainers.litdata:LITGPT",
         "megatron-bridge": "tokmill.trainers.megatron_bridge:TRAINER",
         "nemo": "tokmill.trainers.megatron_bridge:TRAINER",
+        "ms-swift": "tokmill.trainers.ms_swift:TRAINER",
         "torchtitan": "tokmill.trainers.torchtitan:TRAINER",
         "grain": "tokmill.trainers.torchtitan:TRAINER",
     },

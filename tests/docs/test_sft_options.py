@@ -725,6 +725,7 @@ PROMISES: dict[str, dict[str, Samples | Holds]] = {
         "packing true, packing_length N": Holds(packed, 40),
         "packing_strategy sequential": Holds(packed),
         "padding_free true": Holds(kept_apart),
+        "cached_dataset": exported("ms-swift"),
     },
     "torchtune": {
         "train_on_input: false, masking_strategy: train_on_assistant": makes(TWO, TORCHTUNE),

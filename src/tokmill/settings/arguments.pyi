@@ -566,10 +566,11 @@ class ExportArguments(TypedDict, total=False):
     """megatron: blend; train on so many tokens of SOURCE, the directory of a dataset. Once for
     each SOURCE, such as wiki=60B."""
     packing: Amount | None
-    """trl, llamafactory, megatron-bridge: pack chats into rows of this many tokens; 0: the
-    dataset's own packs, if it has any. 32k is 32,768."""
+    """trl, llamafactory, ms-swift, megatron-bridge: pack chats into rows of this many tokens;
+    0: the dataset's own packs, if it has any. 32k is 32,768."""
     unpacked: bool | None
-    """trl, llamafactory, datasets: write a row for each document, even of a packed dataset."""
+    """trl, llamafactory, ms-swift, datasets: write a row for each document, even of a packed
+    dataset."""
     pad_samples_to: Amount | None
     """megatron-bridge: pad each chat of a pack to a multiple of this many tokens, as context
     parallelism needs (2 x its GPUs). K, M, B, T: 10^3, 10^6, 10^9, 10^12."""

@@ -39,15 +39,16 @@ class ExportOptions:
     )
     packing: int = runtime_setting(
         0,
-        "trl, llamafactory, megatron-bridge: pack chats into rows of this many tokens; 0: the "
-        "dataset's own packs, if it has any.",
+        "trl, llamafactory, ms-swift, megatron-bridge: pack chats into rows of this many tokens; "
+        "0: the dataset's own packs, if it has any.",
         unit="context",
         minimum=0,
         maximum=_MOST_INT32,
     )
     unpacked: bool = runtime_setting(
         False,
-        "trl, llamafactory, datasets: write a row for each document, even of a packed dataset.",
+        "trl, llamafactory, ms-swift, datasets: write a row for each document, even of a packed "
+        "dataset.",
     )
     pad_samples_to: int = runtime_setting(
         1,
