@@ -293,7 +293,7 @@ LIES = {"few": 1, "more": 1 << 20, "many": 1 << 40, "all": 1 << 60}
 
 def tell_consistently(manifest: dict[str, Any], key: str, n: int) -> None:
     """Change the documents or tokens of the first shard, and all that must agree with them."""
-    from tokmill.dataset.manifest_shape import files_of_packs, files_of_shards
+    from tokmill.dataset.manifest import Manifest
 
     shard = manifest["shards"][0]
     added = n - shard[key]
@@ -302,7 +302,8 @@ def tell_consistently(manifest: dict[str, Any], key: str, n: int) -> None:
         counts[key] += added
     for pack in manifest.get("packs", {}).values():
         pack["samples"] += added if key == "documents" else 0
-    sizes = dict((*files_of_shards(manifest["shards"], manifest), *files_of_packs(manifest)))
+    told = Manifest.of(manifest, "")
+    sizes = dict((*told.files_of_shards(told.shards), *told.files_of_packs()))
     for entry in manifest["files"]:
         entry["bytes"] = sizes.get(entry["name"]) or entry["bytes"]
 

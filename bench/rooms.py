@@ -43,7 +43,7 @@ ROOMS = {
     "sources": 6_250,
     "chat, masks": 10_750,
     "engines, tokenizer": 6_600,
-    "dataset, place": 7_600,
+    "dataset, place": 7_870,
     "trainers, loader": 6_700,
     "page": 1_900,
     "inspect": 1_800,

@@ -32,7 +32,7 @@ def make(tmp_path, silent, configure):
     def make_dataset(*names: str, schema: str):
         paths = (SAMPLES / "sft" / name for name in names)
         settings = {"path": str(SAMPLES / "tokenizer"), "sft": SftSettings(schema=schema)}
-        return run(configure(tmp_path, *paths, max_reject_fraction=1.0, **settings), silent)
+        return run(configure(tmp_path, *paths, max_reject_fraction=1.0, **settings), silent).plain
 
     return make_dataset
 

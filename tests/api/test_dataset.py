@@ -68,7 +68,7 @@ def test_documents_stand_in_the_order_of_the_dataset(directory):
     assert dataset.n_tokens == sum(map(len, expected))
     assert dataset[-1].tolist() == dataset[np.int64(79)].tolist() == expected[-1]
     assert [one.name for one in dataset.shards] == [shard.name for shard in shards]
-    assert dataset.manifest == read_manifest(directory)
+    assert dataset.manifest == read_manifest(directory).plain
 
 
 def test_ids_are_views_that_nobody_can_change(directory):
@@ -95,7 +95,7 @@ def test_a_split_is_a_dataset_of_its_own(directory):
     assert (len(train) + len(val), train.n_tokens + val.n_tokens) == (80, dataset.n_tokens)
     assert (
         val[0].tolist()
-        == next(Documents(directory, dataset.manifest, "val").shards()).document(0).tolist()
+        == next(Documents(directory, read_manifest(directory), "val").shards()).document(0).tolist()
     )
     assert {one.split for one in val.shards} == {"val"}
     with pytest.raises(UsageError, match="expected one of train, val; found 'test'"):
@@ -120,7 +120,7 @@ def test_a_dataset_is_decoded_when_its_tokenizer_has_moved(copied, tmp_path, tok
 
 def test_masks_weights_and_packs_of_chats(packed_chats):
     dataset = tokmill.open(packed_chats)
-    shard = next(Documents(packed_chats, dataset.manifest).shards())
+    shard = next(Documents(packed_chats, read_manifest(packed_chats)).shards())
     assert dataset.mask(3).tolist() == shard.sample_mask(3).tolist()
     assert 0 < dataset.mask(3).sum() < len(dataset[3])
     assert dataset.weight(3).tolist() == dataset.mask(3).tolist()

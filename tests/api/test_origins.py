@@ -14,7 +14,7 @@ import pytest
 import tokmill
 from tokmill.dataset.checksum import json_chunks, manifest_sha256
 from tokmill.dataset.origins import GROUP, OriginEncoder, numbers_of, read_groups
-from tokmill.dataset.reader import read_manifest
+from tokmill.dataset.reader import plain_manifest
 from tokmill.dataset.verify import verify
 from tokmill.errors import VerifyError
 from tokmill.place import open_place
@@ -158,7 +158,7 @@ def test_samples_of_one_record_have_its_origin(tmp_path, configure, silent, writ
     ],
 )
 def test_verify_finds_origins_that_do_not_fit(directory, change, problem):
-    manifest = read_manifest(directory)
+    manifest = plain_manifest(directory)
     name = f"{manifest['shards'][0]['name']}.origin"
     path = directory / name
     path.chmod(0o644)
@@ -174,7 +174,7 @@ def test_verify_finds_origins_that_do_not_fit(directory, change, problem):
 
 
 def test_verify_finds_a_shard_without_its_origins(directory):
-    manifest = read_manifest(directory)
+    manifest = plain_manifest(directory)
     name = f"{manifest['shards'][0]['name']}.origin"
     (directory / name).unlink()
     assert f"{name}: missing" in verify(open_place(str(directory)), manifest).problems

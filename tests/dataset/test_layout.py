@@ -20,8 +20,8 @@ def test_names_are_those_of_the_format_page():
     assert part_name(3) == "0000003.json"
     assert rejects_name(3) == "0000003.jsonl"
     assert packed_stem("val", 12) == "packed-val-0012"
-    assert pack_names("train", {}) == ("packs-train-rows.bin", "packs-train-samples.bin")
-    assert pack_names("val", {"capacity": 64, "last": "drop"}) == (
+    assert pack_names("train", 64, "") == ("packs-train-rows.bin", "packs-train-samples.bin")
+    assert pack_names("val", 64, "drop") == (
         "packs-val-64-drop-rows.bin",
         "packs-val-64-drop-samples.bin",
         "packs-val-64-drop-pieces.bin",

@@ -17,14 +17,15 @@ from tests.fixtures.datasets import RECORDS, TOKENIZER
 from tokmill.api.dataset import Dataset
 from tokmill.dataset import packing, packs
 from tokmill.dataset.layout import pack_names
+from tokmill.dataset.manifest import Manifest
 from tokmill.dataset.packs import pack_dataset
 from tokmill.errors import StateError, VerifyError
 from tokmill.loader import packs as rows_of
 from tokmill.place import open_place
 from tokmill.place.directory import locked
 
-RULE = {"capacity": 4, "last": "fragment"}
-ROWS, SAMPLES, PIECES = pack_names("train", RULE)
+RULE = (4, "fragment")
+ROWS, SAMPLES, PIECES = pack_names("train", *RULE)
 TRAIN = {
     "capacity": 4, "rows": 4, "samples": 4, "tokens": 14, "fill": 0.875, "last": "fragment",
     "pieces": 5, "padding": 2, "left_out": 0,
@@ -44,7 +45,7 @@ def named(directory: Path) -> dict[str, bytes]:
 
 
 def packed(directory: Path, length: int = 4, **options: Any) -> dict[str, Any]:
-    return pack_dataset(open_place(str(directory)), length, **options)
+    return pack_dataset(open_place(str(directory)), length, **options).plain
 
 
 def numbers(directory: Path, name: str, dtype: str = "<i8") -> list[int]:
@@ -88,7 +89,7 @@ def test_packing_again_replaces_the_index_and_leaves_no_file_of_the_old_one(copi
     files = named(copied)
     second = packed(copied, 100, last="drop")
     assert {n for n in named(copied) if n.startswith("packs-")} == {
-        name for split in ("train", "val") for name in pack_names(split, second["packs"][split])
+        name for split in ("train", "val") for name in pack_names(split, 100, "drop")
     }
     assert check(copied, second).notes == ()
     assert packed(copied, 64) == first
@@ -237,7 +238,7 @@ def test_an_index_that_names_what_is_not_there_is_no_traceback(make_dataset, rew
         data, kept = bytes_of(name, values), (directory / name).read_bytes()
         rewrite(directory, manifest, name, lambda _, data=data: data)
         with pytest.raises(VerifyError, match="names samples that are not there"):
-            packs.open_rows(directory, manifest, "train").rows(0, 4)
+            packs.open_rows(directory, Manifest.of(manifest, directory), "train").rows(0, 4)
         with pytest.raises(VerifyError, match="names samples that are not there"):
             rows_of(directory, shift=True)[1]
         (directory / name).unlink()

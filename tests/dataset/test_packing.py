@@ -4,7 +4,6 @@ import tracemalloc
 from collections import defaultdict
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.dataset import packing
+from tokmill.dataset.layout import pack_names
+from tokmill.dataset.manifest import Manifest, PackEntry, ShardRow
 from tokmill.dataset.packing import MEMORY_BYTES_PER_SAMPLE, Packs, pack, pack_documents
 from tokmill.dataset.packs import (
     open_packs,
@@ -91,12 +92,12 @@ def test_a_sample_that_fits_no_row_is_refused_and_named(lengths, named):
     )
 
 
-def shard(directory: Path, split: str, part: int, lengths: list[int]) -> dict[str, Any]:
+def shard(directory: Path, split: str, part: int, lengths: list[int]) -> ShardRow:
     stem = f"{split}-{part:07d}-0000"
     writer = ShardWriter(directory, split, stem, np.dtype("<u2"))
     writer.append(np.ones(sum(lengths), np.uint16), np.array(lengths))
     entry = writer.commit()
-    return {"name": stem, "split": split, "documents": len(lengths), "tokens": entry.tokens}
+    return ShardRow(stem, split, len(lengths), entry.tokens)
 
 
 @pytest.mark.parametrize("longest", [2, 10, 20])
@@ -121,7 +122,7 @@ EOS = 2
 
 def test_the_index_is_two_files_of_eight_byte_numbers(tmp_path: Path):
     made = Packs(np.array([0, 2, 3]), np.array([0, 2, 1]))
-    entries = write_pack_index(tmp_path, "train", {}, [made], "blake3")
+    entries = write_pack_index(tmp_path, pack_names("train", 9, ""), [made], "blake3")
     assert [(entry.name, entry.n_bytes) for entry in entries] == [
         ("packs-train-rows.bin", 24),
         ("packs-train-samples.bin", 24),
@@ -129,7 +130,7 @@ def test_the_index_is_two_files_of_eight_byte_numbers(tmp_path: Path):
     assert (tmp_path / "packs-train-rows.bin").read_bytes() == bytes.fromhex(
         "0000000000000000 0200000000000000 0300000000000000"
     )
-    index = open_packs(tmp_path, "train", {})
+    index = open_packs(tmp_path, "train", PackEntry(9, 2, 3, 3, 1.0))
     assert index.n_rows == 2
     assert [index.row(i).tolist() for i in range(2)] == [[0, 2], [1]]
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o444}
@@ -140,10 +141,11 @@ def test_the_index_is_two_files_of_eight_byte_numbers(tmp_path: Path):
 
 def test_rows_are_their_samples_end_to_end_and_eos_that_is_not_trained(make_sft):
     directory, manifest = make_sft(packed=5)
+    read = Manifest.of(manifest, directory)
     shards = [
-        open_shard(directory, manifest, entry)
-        for of_split in manifest["packs"].values()
-        for entry in of_split["shards"]
+        open_shard(directory, read, entry)
+        for of_split in read.packs.values()
+        for entry in of_split.shards
     ]
     assert [shard.name for shard in shards] == [
         "packed-train-0000",

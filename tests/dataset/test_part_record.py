@@ -110,7 +110,7 @@ def test_a_damaged_record_is_refused_with_advice(content):
         (
             ("shards", 0, "files", 0, "sha256"),
             "a" * 64,
-            "shards[0].files[0].train-0000003-0000.bin: expected one sum, blake3 or sha256, "
+            "shards[0].files[0]: train-0000003-0000.bin: expected one sum, blake3 or sha256, "
             "found 2",
         ),
         (("rejects", "name"), "a\0", "rejects.name: expected a string, found 'a\\x00'"),

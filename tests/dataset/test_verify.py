@@ -10,7 +10,7 @@ import pytest
 
 from tests.dataset.verifying import check, problems
 from tokmill.dataset.checksum import manifest_sha256
-from tokmill.dataset.reader import read_manifest
+from tokmill.dataset.reader import plain_manifest
 from tokmill.dataset.verify import Verification, verify
 from tokmill.errors import VerifyError
 from tokmill.place import open_place
@@ -50,8 +50,8 @@ def test_a_file_without_one_known_sum_is_found(make_dataset, sums):
     del entry["blake3"]
     entry |= sums
     assert problems(directory, summed(manifest)) == [
-        "manifest.json: cannot be checked further: files: plan.json: expected one sum, "
-        "blake3 or sha256"
+        "manifest.json: cannot be checked further: files[0]: plan.json: expected one sum, "
+        f"blake3 or sha256, found {len(sums)}"
     ]
 
 
@@ -122,8 +122,8 @@ def test_a_name_that_no_dataset_has_is_never_opened(make_dataset, tmp_path, name
     manifest["files"][0]["name"] = name
     (found,) = problems(directory, summed(manifest))
     assert found == (
-        r"manifest.json: cannot be checked further: files[0].name: expected a string like "
-        rf"'plan\\.json|(?:train|val)-(?P<shard>[0-9]{{7,}})-[0-9]{{4,}}\\…, found {name!r}"
+        "manifest.json: cannot be checked further: files[0].name: expected a file of a dataset, "
+        f"found {name!r}"
     )
 
 
@@ -158,7 +158,7 @@ def test_another_spelling_of_the_same_manifest_is_found(make_dataset, before, af
     assert before in data
     path.write_bytes(data.replace(before, after, 1) if before != b"\n}\n" else data[:-3] + after)
     try:
-        found = verify(open_place(str(directory)), read_manifest(directory)).problems
+        found = verify(open_place(str(directory)), plain_manifest(directory)).problems
     except VerifyError as error:
         found = [str(error)]
     assert len(found) == 1
@@ -277,7 +277,7 @@ def test_a_dataset_of_a_run_has_no_problem(tmp_path: Path, tokenizer_dir: Path, 
         where="test",
     )
     run(config, silent)
-    found = check(tmp_path / "out", read_manifest(tmp_path / "out"))
+    found = check(tmp_path / "out", plain_manifest(tmp_path / "out"))
     assert found.problems == ()
     assert found.n_documents == 20
     assert (found.n_shards > 1) is bool(output)

@@ -7,6 +7,7 @@ import pytest
 
 from tests.dataset.verifying import changed, check, problems
 from tokmill.dataset.documents import Documents
+from tokmill.dataset.manifest import Manifest
 from tokmill.dataset.verify import Verification
 
 FIRST = "train-0000000-0000"
@@ -56,7 +57,8 @@ def test_a_wrong_mask_is_found_even_if_the_sums_fit(make_sft, rewrite, position,
     directory, manifest = make_sft()
     forged = rewrite(directory, manifest, f"{FIRST}.mask", put(position, data))
     n_trained = sum(
-        int(np.count_nonzero(shard.mask)) for shard in Documents(directory, forged).shards()
+        int(np.count_nonzero(shard.mask))
+        for shard in Documents(directory, Manifest.of(forged, directory)).shards()
     )
     for counts in (["totals"], ["sources", 0]):
         forged = changed(forged, *counts, "trained_tokens", to=n_trained)

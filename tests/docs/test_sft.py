@@ -23,6 +23,7 @@ from tokmill.chat.names import (
     check_names,
 )
 from tokmill.dataset.documents import Documents
+from tokmill.dataset.manifest import Manifest
 from tokmill.dataset.packs import open_packs
 from tokmill.run.finish import run
 from tokmill.settings.load import build_config
@@ -49,14 +50,14 @@ def dataset(tmp_path_factory, configure, silent):
         val_fraction=0.1,
         sft=SftSettings(packing=CAPACITY, packed_rows=True),
     )
-    return directory, run(config, silent)
+    return directory, run(config, silent).plain
 
 
 @pytest.fixture(scope="module")
 def shards(dataset):
     """The train shards as tokmill itself reads them."""
     directory, manifest = dataset
-    found = list(Documents(directory / "chats", manifest, "train").shards())
+    found = list(Documents(directory / "chats", Manifest.of(manifest, ""), "train").shards())
     assert len(found) > 2
     return found
 
@@ -93,7 +94,7 @@ def test_the_samples_are_those_of_the_train_split(page, samples):
 
 def test_packed_rows_keep_their_samples_apart(dataset, page, samples):
     directory, manifest = dataset
-    packs = open_packs(directory / "chats", "train", {})
+    packs = open_packs(directory / "chats", "train", Manifest.of(manifest, "").packs["train"])
     assert page["n_rows"] == packs.n_rows == manifest["packs"]["train"]["rows"] > 10
     for row in range(packs.n_rows):
         members = [(tokens.tolist(), mask.tolist()) for tokens, mask in page["packed_row"](row)]

@@ -128,6 +128,6 @@ def test_a_link_where_a_stopped_run_goes_on_is_refused_at_each_name(
         assert (target.read_bytes(), (stopped / name).is_symlink()) == (b"years of work", True)
         (stopped / name).unlink()
     assert (
-        run(make(stopped), listener)["files"]
+        run(make(stopped), listener).plain["files"]
         == json.loads((whole / "manifest.json").read_bytes())["files"]
     )

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from tokmill.dataset.manifest import EngineEntry
+from tokmill.dataset.typed_json import from_json
 from tokmill.inspect.summary import describe_engine, engine_line
 
 ENGINE = {
@@ -12,6 +14,10 @@ ENGINE = {
     "mb_per_s": {"gigatoken": 195.4, "fastokens": 171.0},
     "refused": {},
 }
+
+
+def engine(**changes: object) -> EngineEntry:
+    return from_json(EngineEntry, {**ENGINE, **changes})
 
 
 @pytest.mark.parametrize(
@@ -41,7 +47,7 @@ ENGINE = {
     ],
 )
 def test_an_engine_is_described_with_its_proof_and_the_others_refusal(changes, expected):
-    assert describe_engine({**ENGINE, **changes}) == expected
+    assert describe_engine(engine(**changes)) == expected
 
 
 @pytest.mark.parametrize(
@@ -80,7 +86,7 @@ def test_an_engine_is_described_with_its_proof_and_the_others_refusal(changes, e
 def test_the_line_of_the_summary_names_the_engine_and_whether_its_ids_were_checked(
     changes, checks, expected
 ):
-    assert engine_line({**ENGINE, **changes}, checks) == expected
+    assert engine_line(engine(**changes), checks) == expected
 
 
 @pytest.mark.parametrize(
@@ -92,14 +98,14 @@ def test_the_line_of_the_summary_names_the_engine_and_whether_its_ids_were_check
     ],
 )
 def test_the_report_says_how_much_was_compared(checks, expected):
-    text = describe_engine({**ENGINE, "mb_per_s": {}}, checks)
+    text = describe_engine(engine(**{"mb_per_s": {}}), checks)
     reason = "fastest on a sample; same ids as the reference on 1,234 texts"
     assert text == f"gigatoken 0.10.0 ({reason}{expected})"
 
 
 def test_the_report_says_why_picked_documents_were_not_compared():
     checks = {"checked": 5, "routed": 1, "skipped: too long": 1, "skipped: other": 2}
-    assert describe_engine({**ENGINE, "refused": {"fastokens": "ids differ"}}, checks) == (
+    assert describe_engine(engine(**{"refused": {"fastokens": "ids differ"}}), checks) == (
         "gigatoken 0.10.0 (fastest on a sample: gigatoken 195 MB/s, fastokens 171 MB/s; "
         "same ids as the reference on 1,234 texts before the run and 5 documents during it)\n"
         "1 document encoded by the reference\n"
@@ -125,7 +131,7 @@ def test_the_report_says_why_picked_documents_were_not_compared():
 )  # fmt: skip
 def test_the_report_says_on_which_characters_ids_were_compared_and_when(scan, kept, expected):
     scan = {"differs": [], "refused": "", "n_characters": 1_112_064, "n_sequences": 9} | scan
-    text = describe_engine({**ENGINE, "scan": scan, "scan_kept": kept}, {"checked": 2})
+    text = describe_engine(engine(**{"scan": scan, "scan_kept": kept}), {"checked": 2})
     assert text.endswith(f"on 1,234 texts before the run and 2 documents during it, {expected})")
-    bare = describe_engine({**ENGINE, "scan": scan, "scan_kept": kept, "n_checked": 0})
+    bare = describe_engine(engine(**{"scan": scan, "scan_kept": kept, "n_checked": 0}))
     assert bare.endswith(f"; same ids as the reference on {expected})")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tokmill.dataset.checksum import sha256_hex
+from tokmill.dataset.manifest import Manifest
 from tokmill.errors import UsageError, VerifyError
 from tokmill.inspect.samples import SampleReader, ShownRun, control_ids, shown_runs
 from tokmill.tokenizer.decode import TokenRun
@@ -15,7 +16,8 @@ from tokmill.tokenizer.files import AddedToken
 
 @pytest.fixture
 def reader(picked_chats, tokenizer):
-    return SampleReader(*picked_chats(), tokenizer)
+    directory, manifest = picked_chats()
+    return SampleReader(directory, Manifest.of(manifest, directory), tokenizer)
 
 
 def test_a_sample_is_read_with_its_mask_and_its_text_in_runs(reader):
@@ -66,33 +68,36 @@ def test_a_row_of_a_sample_that_is_not_there_is_an_error(picked_chats, tokenizer
     directory, manifest = picked_chats()
     np.array([2, 0, 1, sample]).tofile(directory / "packs-train-samples.bin")
     with pytest.raises(VerifyError, match=f"packs of train: no sample {sample}; it has 4$"):
-        SampleReader(directory, manifest, tokenizer).read_row(1)
+        SampleReader(directory, Manifest.of(manifest, directory), tokenizer).read_row(1)
 
 
 @pytest.mark.parametrize("kind", ["sft", "pretrain"])
 def test_added_tokens_are_shown_as_control_tokens_but_not_ordinary_text(
     picked_chats, tokenizer, kind
 ):
-    _, manifest = picked_chats()
+    directory, manifest = picked_chats()
+    if kind == "pretrain":
+        del manifest["mask"], manifest["config"]["sft"]
+        manifest["kind"] = kind
     tool = tokenizer.library().token_to_id("<tool>")
     plain = (AddedToken(300, "   ", False), AddedToken(301, "word", False))
     tokenizer = dataclasses.replace(tokenizer, added=(*tokenizer.added, *plain))
-    assert control_ids({**manifest, "kind": kind}, tokenizer) == {0, 1, 2, tool}
+    assert control_ids(Manifest.of(manifest, directory), tokenizer) == {0, 1, 2, tool}
 
 
 def test_a_word_that_the_template_writes_as_a_token_is_a_control_token(
     picked_chats, tokenizer, tmp_path
 ):
-    _, manifest = picked_chats()
+    directory, manifest = picked_chats()
     word = AddedToken(301, "word", False)
     tokenizer = dataclasses.replace(tokenizer, added=(*tokenizer.added, word))
     source = "word{{ messages[0].content }}"
     (tmp_path / "t.jinja").write_text(source)
     manifest["config"]["sft"]["template"] = str(tmp_path / "t.jinja")
     manifest["mask"]["template_sha256"] = sha256_hex(source.encode())
-    assert 301 in control_ids(manifest, tokenizer)
+    assert 301 in control_ids(Manifest.of(manifest, directory), tokenizer)
     manifest["mask"]["template_sha256"] = "0" * 64  # the template is gone
-    assert 301 not in control_ids(manifest, tokenizer)
+    assert 301 not in control_ids(Manifest.of(manifest, directory), tokenizer)
 
 
 def run(text: str, weight: float = 0, *, is_control: bool = False) -> TokenRun:
@@ -158,7 +163,7 @@ def test_white_space_at_the_edges_of_a_trained_span_is_set_apart(text, opens, cl
 
 def test_of_a_long_sample_the_first_tokens_are_read_and_the_others_counted(picked_chats, tokenizer):
     directory, manifest = picked_chats()
-    reader = SampleReader(directory, manifest, tokenizer)
+    reader = SampleReader(directory, Manifest.of(manifest, directory), tokenizer)
     whole = reader.read(0)
     part = reader.read(0, most_tokens=2)
     assert part.ids == whole.ids[:2]

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer as Library
 from tests.fixtures.datasets import TOKENIZER
 from tokmill.api.dataset import Dataset
 from tokmill.dataset.counts import N_LENGTH_BINS
+from tokmill.dataset.manifest import Manifest
 from tokmill.errors import VerifyError
 from tokmill.inspect import statistics as module
 from tokmill.inspect.statistics import (
@@ -94,7 +95,7 @@ def test_equal_documents_are_counted_whatever_is_kept_in_memory(
     directory, manifest = make_dataset(EQUAL)
     monkeypatch.setattr(module, "_KEPT_DOCUMENTS", kept)
     monkeypatch.setattr(module, "_HASHED_AT_ONCE", 2)
-    assert read_statistics(directory, manifest).duplicates == Duplicates(
+    assert read_statistics(directory, Manifest.of(manifest, directory)).duplicates == Duplicates(
         documents=6, tokens=2 * 4 + 3 * 3 + 3, most=4, example=1, in_both_splits=2
     )
 
@@ -108,7 +109,7 @@ def test_samples_with_equal_ids_and_other_masks_are_not_equal(make_sft) -> None:
         ]
     }
     directory, manifest = make_sft(samples)
-    duplicates = read_statistics(directory, manifest).duplicates
+    duplicates = read_statistics(directory, Manifest.of(manifest, directory)).duplicates
     assert (duplicates.documents, duplicates.most, duplicates.example) == (1, 2, 0)
 
 
@@ -125,7 +126,7 @@ def test_the_prompt_of_a_sample_is_what_stands_before_its_first_trained_token(
         "train-0000000-0001": [([1, 7, 8, 9, 3], [0, 0, 0, 0, 1])],
     }
     directory, manifest = make_sft(samples)
-    statistics = read_statistics(directory, manifest)
+    statistics = read_statistics(directory, Manifest.of(manifest, directory))
     assert statistics.prompts is not None
     assert (statistics.prompts.values.tolist(), statistics.prompts.counts.tolist()) == (
         [1, 2, 4],
@@ -143,4 +144,4 @@ def test_an_id_outside_the_vocabulary_is_one_line(make_dataset) -> None:
     documents = {"train-0000000-0000": [[1, 4_000_000_000, 2]]}
     directory, manifest = make_dataset(documents, "uint32")
     with pytest.raises(VerifyError, match=r"000\.bin: id 4,000,000,000 is outside .* of 100; see"):
-        read_statistics(directory, manifest)
+        read_statistics(directory, Manifest.of(manifest, directory))

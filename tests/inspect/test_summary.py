@@ -4,7 +4,8 @@ import copy
 
 import pytest
 
-from tokmill.dataset.counts import CUT_SAMPLES
+from tokmill.dataset.counts import CUT_SAMPLES, Counts
+from tokmill.dataset.manifest import Manifest
 from tokmill.inspect.summary import (
     MOST_ROWS,
     detail_rows,
@@ -26,8 +27,16 @@ ENGINE = {
 }
 
 MANIFEST = {
+    "format_version": 1,
+    "config": {
+        "input": {"paths": ["in"]},
+        "output": {"dir": "out", "packing": 0, "shard_tokens": 100, "val_fraction": 0.0},
+        "tokenizer": {"path": "gpt2/", "pattern": "", "control_tokens_in_text": "text"},
+    },
+    "sources": [],
     "tokenizer": {
         "name": "gpt2/",
+        "identity": "0" * 64,
         "vocab_size": 50_257,
         "eos": {"id": 50_256, "token": "<|endoftext|>"},
         "bos": None,
@@ -46,18 +55,21 @@ MANIFEST = {
     },
     "length_histogram": [0, 10, 500, 480, 9, 1],
     "shards": [
-        {"split": "train", "documents": 900, "tokens": 22_000},
-        {"split": "val", "documents": 50, "tokens": 1000},
-        {"split": "train", "documents": 50, "tokens": 2000},
+        {"name": "train-0000000-0000", "split": "train", "documents": 900, "tokens": 22_000},
+        {"name": "val-0000000-0000", "split": "val", "documents": 50, "tokens": 1000},
+        {"name": "train-0000001-0000", "split": "train", "documents": 50, "tokens": 2000},
     ],
     "files": [
-        {"name": "plan.json", "bytes": 1000},
-        {"name": "train-0000000-0000.bin", "bytes": 44_000},
-        {"name": "train-0000000-0000.idx", "bytes": 18_042},
-        {"name": "val-0000000-0000.bin", "bytes": 2000},
-        {"name": "val-0000000-0000.idx", "bytes": 1042},
-        {"name": "rejects/0000000-0000.jsonl", "bytes": 100},
-        {"name": "parts/0000000.json", "bytes": 816},
+        {"name": name, "bytes": 1000, "blake3": "0" * 64}
+        for name in (
+            "plan.json",
+            "train-0000000-0000.bin",
+            "train-0000000-0000.idx",
+            "val-0000000-0000.bin",
+            "val-0000000-0000.idx",
+            "rejects/0000000.jsonl",
+            "parts/0000000.json",
+        )
     ],
     "run": {
         "wall_s": 12.3,
@@ -69,7 +81,7 @@ MANIFEST = {
 }
 
 
-def changed(**changes) -> dict:
+def changed(**changes) -> Manifest:
     manifest = copy.deepcopy(MANIFEST)
     for key, value in changes.items():
         section, _, name = key.partition("__")
@@ -77,7 +89,7 @@ def changed(**changes) -> dict:
             manifest[section][name] = value
         else:
             manifest[section] = value
-    return manifest
+    return Manifest.of(manifest, "out")
 
 
 def rows(**changes) -> dict[str, str]:
@@ -145,7 +157,12 @@ MASK = {
     "boundary": "joint",
     "template": "messages as chatml",
     "trained": ["content"],
+    "alignment": "target",
+    "template_sha256": "0" * 64,
+    "ends": {"rule": "eos", "last_ids": []},
+    "cut": 0,
 }
+NOTHING = Counts().as_json()
 PACK = {
     "capacity": 4096,
     "rows": 1200,
@@ -155,13 +172,14 @@ PACK = {
     "bytes_per_sample": 45,
 }
 SOURCES = [
-    {"path": "a.jsonl", "tokens": 20_000, "trained_tokens": 12_345},
-    {"path": "b.jsonl", "tokens": 5000},
-    {"path": "c.jsonl", "tokens": 0},
+    {**NOTHING, "path": "a.jsonl", "tokens": 20_000, "trained_tokens": 12_345},
+    {**NOTHING, "path": "b.jsonl", "tokens": 5000},
+    {**NOTHING, "path": "c.jsonl", "tokens": 0},
 ]
 COUNTERS = {"straddling tokens": 1234, "cut samples": 0, "samples whose joint ids differ": 2}
 SFT = {
     "kind": "sft",
+    "config__sft": {"weights": "refuse", "too_long": "drop", "packing": 0, "packed_rows": False},
     "mask": MASK,
     "sources": SOURCES,
     "packs": {"train": PACK},
@@ -220,8 +238,8 @@ def with_fields(*sources, used=("text",)):
     for fields in sources:
         for path, n in fields.items():
             totals[path] = totals.get(path, 0) + n
-    rows = [{"path": f"{i}.jsonl", "fields": fields} for i, fields in enumerate(sources)]
-    return {"fields_read": list(used), "totals": {"fields": totals}, "sources": rows}
+    rows = [{**NOTHING, "path": f"{i}.jsonl", "fields": fields} for i, fields in enumerate(sources)]
+    return changed(fields_read=list(used), totals__fields=totals, sources=rows)
 
 
 def test_the_fields_that_were_read_and_left_out_are_named_with_their_shares():
@@ -241,12 +259,11 @@ def test_sources_of_which_less_is_used_are_named():
 
 
 def test_chats_and_datasets_without_the_counts_have_no_such_line():
-    assert fields_line({"totals": {}, "sources": []}) == ""
+    assert fields_line(changed()) == ""
 
 
 def test_parts_are_listed_and_what_a_newer_version_trains_keeps_its_name():
-    assert trained_parts({"trained": ["content", "eot", "new"]}) == "trains text, end of turn, new"
-    assert trained_parts({}) == trained_parts({"trained": []}) == ""
+    assert trained_parts(["content", "eot", "new"]) == "trains text, end of turn, new"
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def make(configure, silent, tmp_path_factory):
 
 
 def problems(directory: Path, manifest) -> list[str]:
-    numbers = evenly_spread(manifest["totals"]["documents"], 100)
+    numbers = evenly_spread(manifest.totals.documents, 100)
     return check_trained_text(directory, manifest, tokenizer_of(directory, manifest, ""), numbers)
 
 

@@ -18,6 +18,7 @@ import pytest
 import tokmill
 from tests.fixtures.datasets import TOKENIZER
 from tokmill.api.dataset import Dataset
+from tokmill.dataset.manifest import Manifest
 from tokmill.dataset.reader import open_shard
 from tokmill.loader.order import shuffled
 from tokmill.mixing import inputs, make, selection
@@ -48,10 +49,11 @@ def documents_of(dataset: Dataset, split: str) -> list[Document]:
     """Return what a reader finds in a split."""
     own = dataset.split(split)
     names = {row["path"]: row.get("name", "") for row in dataset.manifest["sources"]}
-    entries = {entry["name"]: entry for entry in dataset.manifest["shards"]}
+    manifest = Manifest.of(dataset.manifest, own.directory)
+    entries = {entry.name: entry for entry in manifest.shards}
     documents: list[Document] = []
     for entry in own.shards:
-        shard = open_shard(own.directory, own.manifest, entries[entry.name])
+        shard = open_shard(own.directory, manifest, entries[entry.name])
         for k in range(len(shard.lengths)):
             span, origin = shard.span(k), own.origin(len(documents))
             ids, mask, weights = (

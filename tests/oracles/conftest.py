@@ -73,6 +73,8 @@ def make_chats(
             directory, SAMPLES / "sft" / "chats.jsonl", sft=sft or SftSettings(), **chosen
         )
         manifest = run(config, silent)
-        return Chats(directory, manifest, list(Documents(directory, manifest, "train").shards()))
+        return Chats(
+            directory, manifest.plain, list(Documents(directory, manifest, "train").shards())
+        )
 
     return make

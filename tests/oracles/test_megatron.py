@@ -15,6 +15,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from tests.oracles.conftest import import_or_skip
 from tokmill.dataset.documents import Documents
+from tokmill.dataset.manifest import Manifest
 from tokmill.run.finish import run
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
@@ -51,7 +52,7 @@ def narrow(tmp_path_factory, configure, silent):
         val_fraction=0.2,
         bos_token="<bos>",
     )
-    return out, run(config, silent)
+    return out, run(config, silent).plain
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,7 @@ def wide(tmp_path_factory, configure, wide_tokenizer, write_rows, silent):
     rows = [{"text": " ".join(f"w{N_WORDS - 1 - j * i}" for j in range(i))} for i in range(1, 99)]
     source = write_rows(out.parent / "in.jsonl", rows)
     config = configure(out, source, path=str(wide_tokenizer), shard_tokens=1000)
-    return out, run(config, silent)
+    return out, run(config, silent).plain
 
 
 def megatron_dataset(path: Path, *, mmap: bool = True):
@@ -76,7 +77,7 @@ def megatron_dataset(path: Path, *, mmap: bool = True):
 )
 def test_megatron_reads_every_document_as_we_do(request, dataset, dtype, n_shards, mmap):
     directory, manifest = request.getfixturevalue(dataset)
-    shards = list(Documents(directory, manifest).shards())
+    shards = list(Documents(directory, Manifest.of(manifest, directory)).shards())
     assert len(shards) >= n_shards
     for shard in shards:
         theirs = megatron_dataset(directory / shard.name, mmap=mmap)
@@ -98,7 +99,7 @@ def test_megatron_s_builder_writes_the_same_bytes(request, tmp_path, dataset, dt
     from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
 
     directory, manifest = request.getfixturevalue(dataset)
-    for shard in Documents(directory, manifest).shards():
+    for shard in Documents(directory, Manifest.of(manifest, directory)).shards():
         theirs = tmp_path / shard.name
         builder = IndexedDatasetBuilder(str(theirs.with_suffix(".bin")), dtype=dtype)
         for i in range(len(shard.lengths)):

@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.oracles.conftest import import_or_skip
+from tokmill.dataset.manifest import PackEntry
 from tokmill.dataset.packing import pack
 from tokmill.dataset.packs import open_packs
+from tokmill.dataset.typed_json import from_json
 from tokmill.settings.sft import SftSettings
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
@@ -81,6 +83,10 @@ def test_any_lengths_fill_the_rows_that_trl_fills(lengths, capacity):
     assert fills(our_rows(lengths, capacity)) == fills(trl_rows(lengths, capacity))
 
 
+def pack_of(chats) -> PackEntry:
+    return from_json(PackEntry, chats.manifest["packs"]["train"])
+
+
 def test_trl_packs_our_columns_whole_into_the_rows_of_our_pack_index(chats, columns):
     from trl import data_utils as trl_data
 
@@ -93,7 +99,7 @@ def test_trl_packs_our_columns_whole_into_the_rows_of_our_pack_index(chats, colu
         found += [(ids[span], labels[span]) for span in spans]
     assert list(theirs) == ["input_ids", "labels", "seq_lengths"]
     assert sorted(found) == sorted(chats.samples())
-    packs = open_packs(chats.directory, "train", {})
+    packs = open_packs(chats.directory, "train", pack_of(chats))
     sizes = np.array([len(ids) for ids in columns["input_ids"]])
     ours = [sizes[packs.row(i)].tolist() for i in range(packs.n_rows)]
     assert fills(theirs["seq_lengths"]) == fills(ours)
@@ -119,7 +125,7 @@ def test_the_collators_without_padding_keep_our_labels(columns):
 
 def packed_examples(chats) -> list[dict[str, list[int]]]:
     """Return the rows of our pack index, with the lengths of their samples."""
-    packs, samples = open_packs(chats.directory, "train", {}), chats.samples()
+    packs, samples = open_packs(chats.directory, "train", pack_of(chats)), chats.samples()
     rows = [[samples[i] for i in packs.row(row)] for row in range(packs.n_rows)]
     return [
         {

@@ -17,6 +17,7 @@ from tokmill.bill.bill_settings import bill_settings
 from tokmill.bill.full_bill import FullBill, full_bill
 from tokmill.bill.inputs import complete_inputs
 from tokmill.bill.on_disk import on_disk
+from tokmill.dataset.manifest import Manifest
 from tokmill.dataset.reader import read_manifest
 from tokmill.inspect.samples import chosen_documents
 from tokmill.page.report import report_page
@@ -104,17 +105,17 @@ def page_of() -> Callable[..., Page]:
 
     def make(
         directory: Path,
-        manifest: dict[str, Any] | None = None,
+        plain: dict[str, Any] | None = None,
         tokenizer: str = "",
         given: dict[str, dict[str, Any]] | None = None,
     ) -> Page:
-        manifest = manifest or read_manifest(directory)
-        base = manifest["config"]
+        manifest = Manifest.of(plain, directory) if plain else read_manifest(directory)
+        base = manifest.plain["config"]
         settings = bill_settings(base, None, None, given or {})
-        bill = full_bill(complete_inputs(settings, on_disk(directory, manifest)))
+        bill = full_bill(complete_inputs(settings, on_disk(directory, manifest.plain)))
         numbers = chosen_documents(directory, manifest, MOST_EMBEDDED)
         html = report_page(directory, manifest, bill, numbers, tokenizer=tokenizer)
-        return Page(html, manifest, bill, Reader(html))
+        return Page(html, manifest.plain, bill, Reader(html))
 
     return make
 

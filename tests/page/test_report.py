@@ -22,6 +22,8 @@ from tokmill.bill.gpus import FITS, gpu_verdict, known_gpus
 from tokmill.bill.text.rows import moment
 from tokmill.bill.text.summary import asked_parts, summary_rows
 from tokmill.cli.bill import memory_command
+from tokmill.dataset.counts import Counts
+from tokmill.dataset.manifest import Manifest, SourceEntry
 from tokmill.dataset.reader import read_manifest
 from tokmill.inspect.statistics import CONTEXTS, Duplicates
 from tokmill.page import dataset_sections
@@ -84,15 +86,15 @@ def test_the_head_has_the_totals_of_the_manifest_and_the_bytes_of_the_bill(page,
 def test_the_share_that_was_left_out_is_one_of_records(pretrained):
     manifest = json.loads(json.dumps(pretrained.manifest))
     manifest["totals"] |= {"records": 4, "drops": {"short": 1}, "rejects": {}}  # many windows
-    assert ">25.0%<" in head_tiles(manifest, 0)
+    assert ">25.0%<" in head_tiles(Manifest.of(manifest, ""), 0)
 
 
 def test_of_a_mix_of_many_sources_a_few_are_shown_and_the_others_opened(pretrained):
-    one = {"wanted": 5, "tokens": 5, "documents": 1, "epochs": 1}
-    mix = {"sources": [{"name": f"s{i}", **one} for i in range(120)]}
-    assert (
-        "<summary>114 more</summary>" in sources_section({**pretrained.manifest, "mix": mix}).html
-    )
+    one = {"available": 5, "wanted": 5, "tokens": 5, "documents": 1, "epochs": 1}
+    sources = [{"name": f"s{i}", **one} for i in range(120)]
+    mix = {"fingerprint": "", "settings": {}, "inputs": [], "sources": sources}
+    manifest = Manifest.of({**pretrained.manifest, "mix": mix}, "")
+    assert "<summary>114 more</summary>" in sources_section(manifest).html
 
 
 def test_lengths_are_those_of_every_document(page, dataset):
@@ -197,7 +199,7 @@ def test_every_reason_has_two_examples_the_most_frequent_first(pretrain_rows: Ma
     rows = [row for row in kinds for _ in range(3)]
     directory = pretrain_rows([*rows, b"[2]", {"text": "hello"}], max_reject_fraction=1)
     manifest = read_manifest(directory)
-    counts = manifest["totals"]["rejects"]
+    counts = manifest.totals.rejects
     shown = [str(entry["reason"]) for entry in reject_examples(directory, manifest)]
     assert Counter(shown) == dict.fromkeys(counts, 2)
     found = [counts[reason] for reason in shown]
@@ -205,36 +207,40 @@ def test_every_reason_has_two_examples_the_most_frequent_first(pretrain_rows: Ma
 
 
 def test_validation_documents_that_are_trained_on_are_said_first(pretrained):
+    manifest = read_manifest(pretrained.directory)
     statistics = replace(pretrained.stats(), duplicates=Duplicates(in_both_splits=3))
-    assert to_look_at(pretrained.manifest, statistics) == ["3 documents of val also in train"]
-    assert to_look_at(pretrained.manifest, pretrained.stats()) == []
+    assert to_look_at(manifest, statistics) == ["3 documents of val also in train"]
+    assert to_look_at(manifest, pretrained.stats()) == []
 
 
 def test_of_many_sources_the_largest_are_shown_and_the_others_are_one():
     sources = [
-        {"path": f"a/b/{i}.jsonl", "tokens": i, "documents": 1, "text_bytes": 3 * i, "records": 1}
+        SourceEntry(f"a/b/{i}.jsonl", Counts(tokens=i, documents=1, text_bytes=3 * i, records=1))
         for i in range(1, 31)
     ]
     rows, folder = grouped(sources)
     assert folder == "a/b/"
-    assert [row["name"] for row in rows[:2]] == ["30.jsonl", "29.jsonl"]
+    assert [row.name for row in rows[:2]] == ["30.jsonl", "29.jsonl"]
     assert len(rows) == 21
-    assert (rows[-1]["name"], rows[-1]["documents"]) == ("10 other sources", 10)
-    assert sum(row["tokens"] for row in rows) == sum(range(31))
+    assert (rows[-1].name, rows[-1].documents) == ("10 other sources", 10)
+    assert sum(row.tokens for row in rows) == sum(range(31))
     assert len(grouped(sources[:21])[0]) == 21
-    assert grouped([{**sources[0], "path": "a/bc"}, {**sources[0], "path": "a/bd"}])[1] == "a/"
+    assert grouped([replace(sources[0], path=f"a/b{c}") for c in "cd"])[1] == "a/"
     assert grouped(sources[:1])[1] == "a/b/"
-    assert grouped([{**sources[0], "path": "a"}])[1] == grouped([])[1] == ""
+    assert grouped([replace(sources[0], path="a")])[1] == grouped([])[1] == ""
 
 
 def test_files_of_a_source_that_has_a_name_are_one_row():
     files = [
-        {"path": f"{i}.jsonl", "tokens": i, "documents": 1, "text_bytes": 1, "records": 2,
-         "drops": {"short": 1}, "rejects": {}, **({"name": "web"} if i < 3 else {})}
+        SourceEntry(
+            f"{i}.jsonl",
+            Counts(tokens=i, documents=1, text_bytes=1, records=2, drops=Counter(short=1)),
+            "web" if i < 3 else "",
+        )
         for i in range(4)
-    ]  # fmt: skip
+    ]
     rows, _ = grouped(files)
-    assert [(row["name"], row["tokens"], row["left_out"]) for row in rows] == [
+    assert [(row.name, row.tokens, row.left_out) for row in rows] == [
         ("3.jsonl", 3, 1),
         ("web", 3, 3),
     ]

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
+from tokmill.dataset.manifest import Manifest
 from tokmill.inspect.samples import Sample, SampleReader
 from tokmill.page.sample_page import sample_page
 from tokmill.tokenizer.decode import TokenRun
@@ -59,7 +61,8 @@ def run(text: str, weight: float = 0, *, is_control: bool = False) -> TokenRun:
 
 @pytest.fixture
 def manifest(picked_chats):
-    return picked_chats()[1]
+    directory, plain = picked_chats()
+    return Manifest.of(plain, directory)
 
 
 EVIL = "<script>alert('\"')</script></style></title>&amp;&#60;b>]]><!-- \\ --></div></article>"
@@ -83,7 +86,8 @@ def test_the_page_holds_the_text_of_samples_and_what_is_trained_of_it(manifest):
 
 
 def test_the_trained_text_of_the_page_is_the_decoded_trained_ids(picked_chats, tokenizer):
-    directory, manifest = picked_chats()
+    directory, plain = picked_chats()
+    manifest = Manifest.of(plain, directory)
     reader = SampleReader(directory, manifest, tokenizer)
     samples = [reader.read(number) for number in range(5)]
     page = Page(sample_page("out", manifest, samples))
@@ -98,7 +102,8 @@ def test_the_trained_text_of_the_page_is_the_decoded_trained_ids(picked_chats, t
 
 
 def test_everything_is_escaped(manifest):
-    manifest["mask"]["template"] = EVIL
+    assert manifest.mask is not None
+    manifest = replace(manifest, mask=manifest.mask._replace(template=EVIL))
     html = sample_page(
         EVIL, manifest, [sample(run(EVIL), run(EVIL, 1), run(EVIL, 1, is_control=True))]
     )
@@ -172,7 +177,7 @@ def test_the_strip_draws_the_mask_in_tokens(manifest):
 
 
 def test_a_page_of_documents_has_no_mask(manifest):
-    documents = {**manifest, "kind": "pretrain", "packs": {}}
+    documents = replace(manifest, kind="pretrain", mask=None, packs={})
     found = sample(run("text"), run("<eos>", is_control=True), mask=False)
     html = sample_page("out", documents, [found])
     page = Page(html)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tokmill.api.jobs import finished_manifest, verify_dataset
-from tokmill.dataset.reader import manifest_in
+from tokmill.dataset.reader import plain_manifest_in
 from tokmill.dataset.verify import verify
 from tokmill.errors import StateError, UsageError, VerifyError
 from tokmill.place import open_place
@@ -42,7 +42,7 @@ def objects(place):
 @pytest.fixture
 def in_directory(out, make_config, listener):
     """The files of the same dataset in a directory, without the manifest; and that one."""
-    manifest = run(make_config(), listener)
+    manifest = run(make_config(), listener).plain
     return files(out), manifest
 
 
@@ -59,7 +59,7 @@ def comparable(manifest: dict[str, object]) -> dict[str, object]:
 
 
 def problems(place) -> list[str]:
-    return list(verify(place, manifest_in(place)).problems)
+    return list(verify(place, plain_manifest_in(place)).problems)
 
 
 def test_the_objects_are_the_files_of_a_directory_among_faults(
@@ -68,7 +68,7 @@ def test_the_objects_are_the_files_of_a_directory_among_faults(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     expected, local = in_directory
     before, faults.share = faults.counts.total(), 0.02
-    manifest = run(make_config(dir=url, workers=2), listener)
+    manifest = run(make_config(dir=url, workers=2), listener).plain
     faults.share = 0.0
     assert faults.counts.total() > before
     assert objects() == expected
@@ -80,7 +80,7 @@ def test_the_objects_are_the_files_of_a_directory_among_faults(
     assert found.n_files == len(manifest["files"]) > 10
     assert not found.problems
     assert finished_manifest(Path(url)) == manifest
-    assert run(make_config(dir=url), listener) == manifest  # complete: nothing is made again
+    assert run(make_config(dir=url), listener).plain == manifest  # complete: nothing is made again
 
 
 def test_packs_are_those_of_a_directory(url, objects, out, configure, listener):
@@ -90,8 +90,10 @@ def test_packs_are_those_of_a_directory(url, objects, out, configure, listener):
         "part_bytes": 40_000, "max_reject_fraction": 1.0,
     }  # fmt: skip
     sources = [SFT / "chats.jsonl", SFT / "prompt_chat.jsonl"]
-    local = run(configure(out, *sources, **settings), listener)
-    assert comparable(run(configure(url, *sources, **settings), listener)) == comparable(local)
+    local = run(configure(out, *sources, **settings), listener).plain
+    assert comparable(run(configure(url, *sources, **settings), listener).plain) == comparable(
+        local
+    )
     for name, content in objects().items():
         assert (out / name).read_bytes() == content
     assert {"packs-train-rows.bin", "packed-train-0000.bin"} <= set(objects())
@@ -119,11 +121,11 @@ def test_an_array_in_a_store_among_faults_makes_the_same_objects(
         assert not array_status(url).tasks
     with pytest.raises(StateError, match="holds a run of other inputs or settings"):
         run(make_config(dir=url, min_tokens=2), listener)
-    manifest = finish_array(url, listener)
+    manifest = finish_array(url, listener).plain
     faults.share = 0.0
     assert objects() == expected
     assert not problems(open_place(url))
-    assert finish_array(url, listener) == manifest
+    assert finish_array(url, listener).plain == manifest
 
 
 def test_what_is_missing_is_made_again(url, place, objects, make_config, listener):
@@ -256,7 +258,7 @@ def test_verify_finds_what_was_changed(url, place, make_config, listener):
     place.remove("train-0000001-0000.idx")
     place.write(".hidden", b"")
     manifest = place.read("manifest.json")
-    found = verify(place, manifest_in(place))
+    found = verify(place, plain_manifest_in(place))
     assert [problem.partition(" (")[0] for problem in found.problems] == [
         "train-0000000-0000.bin: its bytes have changed",
         "train-0000001-0000.idx: missing",

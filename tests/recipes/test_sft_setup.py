@@ -14,6 +14,7 @@ from tests.fixtures.datasets import TOKENIZER
 from tokmill.chat.control_strings import KEPT_CONTROL
 from tokmill.chat.own_templates import own_source
 from tokmill.dataset.checksum import sha256_hex
+from tokmill.dataset.typed_json import to_json
 from tokmill.engines.engine import REFERENCE, load_engine
 from tokmill.errors import UsageError
 from tokmill.recipes.sft_setup import (
@@ -194,7 +195,7 @@ def described(chat_run):
 
     def describe(sft: SftSettings, **settings):
         spec = chat_run([CHAT], sft, **settings).spec
-        return describe_mask(spec, reference_of(spec))
+        return to_json(describe_mask(spec, reference_of(spec), cut=0))
 
     return describe
 
@@ -226,6 +227,7 @@ def test_the_manifest_describes_the_mask_completely(described, spelled):
         "template": "messages as chatml",
         "template_sha256": sha256_hex(own_source("chatml").encode()),
         "ends": {"rule": "template", "last_ids": spelled("\n")},
+        "cut": 0,
     }
 
 

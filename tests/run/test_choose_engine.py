@@ -92,7 +92,7 @@ def test_a_wrong_engine_is_left_out_before_anything_is_written(
     settings = {"part_bytes": 900, "block_bytes": 300}
     run(configure(tmp_path / "reference", source, engine=REFERENCE, **settings), listener)
     given = settings | {"engine": "auto", "workers": workers}
-    manifest = run(configure(tmp_path / "out", source, **given), listener)
+    manifest = run(configure(tmp_path / "out", source, **given), listener).plain
     assert manifest["engine"]["name"] == "fastokens"
     assert "its ids differ" in manifest["engine"]["refused"]["gigatoken"]
     assert dataset(tmp_path / "out") == dataset(tmp_path / "reference")
@@ -134,7 +134,7 @@ def ids_of(directory) -> list[int]:
 
 def test_they_are_encoded_by_the_reference_and_counted(config_of, silent, tmp_path):
     run(config_of("reference", engine="reference"), silent)
-    manifest = run(config_of("fast", engine="gigatoken"), silent)
+    manifest = run(config_of("fast", engine="gigatoken"), silent).plain
     assert ids_of(tmp_path / "fast") == ids_of(tmp_path / "reference")
     assert manifest["totals"]["checks"]["routed"] == len(NEW)
     scan = manifest["engine"]["scan"]
@@ -160,7 +160,7 @@ def test_documents_with_characters_that_were_not_compared_get_the_references_ids
         ("first", "fastokens"),
         ("later", "fastokens"),
     ):
-        manifest = run(configure(tmp_path / name, rows, engine=engine, **given), silent)
+        manifest = run(configure(tmp_path / name, rows, engine=engine, **given), silent).plain
         assert ids_of(tmp_path / name) == ids_of(tmp_path / "reference")
         if name != "reference":
             scan = manifest["engine"]["scan"]

@@ -9,6 +9,7 @@ import blake3
 import pytest
 from tokenizers import Tokenizer as Library
 
+from tokmill.dataset.manifest import Manifest
 from tokmill.dataset.packs import sample_lengths
 from tokmill.dataset.verify import verify
 from tokmill.place import open_place
@@ -37,7 +38,7 @@ def finished(tmp_path, configure, listener, write_rows):
         bos_token="<bos>",
         max_reject_fraction=1.0,
     )
-    return tmp_path / "out", run(config, listener), paths
+    return tmp_path / "out", run(config, listener).plain, paths
 
 
 def documented_keys() -> set[str]:
@@ -144,7 +145,7 @@ def packed(tmp_path, configure, listener, write_rows):
         path = write_rows(tmp_path / "a.jsonl", rows)
         config = configure(tmp_path / name, path, max_tokens=60, val_fraction=0.3, **settings)
         sft = SftSettings(template="plain", packing=60, packed_rows=True)
-        return tmp_path / name, run(dataclasses.replace(config, sft=sft), listener)
+        return tmp_path / name, run(dataclasses.replace(config, sft=sft), listener).plain
 
     return make
 
@@ -155,7 +156,7 @@ def test_samples_are_packed_when_all_parts_are_there(packed):
     assert set(manifest) == documented_keys() - {"fields_read", "readings"} | {"mask", "packs"}
     assert list(manifest["packs"]) == ["train", "val"]
     for split, packs in manifest["packs"].items():
-        lengths = sample_lengths(directory, manifest["shards"], split)
+        lengths = sample_lengths(directory, Manifest.of(manifest, directory).shards, split)
         assert (packs["capacity"], packs["samples"]) == (60, len(lengths))
         assert packs["tokens"] == lengths.sum()
         assert [entry["name"] for entry in packs["shards"]] == [f"packed-{split}-0000"]

@@ -60,7 +60,7 @@ def test_a_sample_predicts_tokens_documents_and_disk_within_its_band(
     out = tmp_path / "out"
     config = configure(out, source, path=str(SAMPLES / "tokenizer"), **settings)
     found = predict(config)
-    manifest = run(config, listener)
+    manifest = run(config, listener).plain
     totals = manifest["totals"]
     assert found["input_bytes"] == source.stat().st_size
     assert found["sampled_bytes"] < 0.2 * found["input_bytes"]
@@ -142,7 +142,7 @@ def test_a_small_set_of_chats_is_predicted_exactly(
         tmp_path / "out", source, path=path, sft=SftSettings(template="chatml", **sft), **limits
     )
     predicted = predict(config)
-    manifest = run(config, silent)
+    manifest = run(config, silent).plain
     totals = manifest["totals"]
     assert (predicted["tokens"], predicted["documents"]) == (totals["tokens"], totals["documents"])
     assert predicted["drop_fraction"] == pytest.approx(sum(totals["drops"].values()) / 301)
@@ -176,7 +176,7 @@ def test_packing_and_its_rows_are_part_of_the_predicted_disk(
     monkeypatch.setattr("tokmill.run.forecast.COMPLETE_BYTES", 0)
     monkeypatch.setattr("tokmill.run.forecast.LEAST_SAMPLE_BYTES", 40_000)
     _, disk, _ = forecast_run(config, lambda _: None, lambda _: None)
-    manifest = run(config, silent)
+    manifest = run(config, silent).plain
     on_disk = sum(file["bytes"] for file in manifest["files"])
     # Of so few chats the long ones decide the tokens; what a token takes does not vary so.
     a_token = on_disk / manifest["totals"]["tokens"]

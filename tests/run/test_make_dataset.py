@@ -20,7 +20,7 @@ from tokmill.settings.sft import SftSettings
 
 
 def test_a_run_continues_where_it_was_stopped(out, make_config, listener, begun, files_of):
-    again = run(make_config(), listener)
+    again = run(make_config(), listener).plain
     n_parts = len(listener.plans[-1].parts)
     assert listener.n_done == [0, n_parts - 1]
     assert again["run"]["resumed_parts"] == n_parts - 1
@@ -46,7 +46,7 @@ def test_a_plan_without_a_commit_is_replaced_by_another(out, make_config, listen
     for path in out.rglob("*"):
         if path.is_file() and path.name not in ("plan.json", ".lock"):
             path.unlink()
-    manifest = run(make_config(min_tokens=2), listener)
+    manifest = run(make_config(min_tokens=2), listener).plain
     assert manifest["config"]["limits"]["min_tokens"] == 2
     listed = {entry["name"] for entry in manifest["files"]}
     found = {p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file()}
@@ -73,7 +73,7 @@ def test_overwrite_takes_over_a_damaged_plan_and_a_newer_format(out, make_config
         config = make_config()
         with pytest.raises(StateError):
             run(config, listener)
-        assert run(config, listener, overwrite=True)["files"] == begun["files"]
+        assert run(config, listener, overwrite=True).plain["files"] == begun["files"]
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def vandal(listener):
 def test_a_file_that_is_removed_or_truncated_during_the_run_is_made_again(
     out, make_config, listener, files_of, vandal, name, change
 ):
-    manifest = run(make_config(), vandal(out / name, change))
+    manifest = run(make_config(), vandal(out / name, change)).plain
     told = f"{out}/{name}: changed or removed while the run went on: 1 part is made again"
     assert listener.warnings == [told]
     assert not verify(open_place(str(out)), manifest).problems
@@ -130,7 +130,7 @@ def test_a_file_that_is_removed_again_and_again_is_an_error(
         run(make_config(), listener)
     monkeypatch.undo()
     assert not (out / "manifest.json").exists()
-    assert not verify(open_place(str(out)), run(make_config(), listener)).problems
+    assert not verify(open_place(str(out)), run(make_config(), listener).plain).problems
 
 
 def test_a_run_whose_plan_is_removed_ends_without_a_manifest(out, make_config, vandal):
@@ -197,7 +197,7 @@ def kind_of(name: str) -> str:
 
 
 def one_of_each_kind(directory: Path) -> list[str]:
-    names = [entry["name"] for entry in read_manifest(directory)["files"]]
+    names = [entry.name for entry in read_manifest(directory).files]
     return list({kind_of(name): name for name in names if name != "plan.json"}.values())
 
 
@@ -211,7 +211,7 @@ def test_every_file_that_is_missing_or_truncated_is_made_again(chats, listener, 
         (out / name).unlink()
         if i % 2 and not name.startswith("parts/"):
             (out / name).write_bytes(data[:-1])
-        manifest = run(chats, listener)
+        manifest = run(chats, listener).plain
         assert (out / name).read_bytes() == data
         assert f"{out}: {name} was removed or cut: it is made again" in listener.warnings
         assert verify(open_place(str(out)), manifest).problems == ()
@@ -230,18 +230,18 @@ def test_every_file_that_is_missing_or_truncated_is_made_again(chats, listener, 
 def test_a_manifest_that_was_changed_is_written_again(
     out, make_config, listener, change: Callable[[bytes], bytes]
 ):
-    before = run(make_config(), listener)
+    before = run(make_config(), listener).plain
     path = out / "manifest.json"
     data = change(path.read_bytes())
     path.unlink()
     path.write_bytes(data)
-    again: dict[str, Any] = run(make_config(), listener)
+    again: dict[str, Any] = run(make_config(), listener).plain
     assert again["files"] == before["files"]
     assert json.loads(path.read_bytes())["sha256"] == again["sha256"]
     assert listener.warnings[-1].endswith(": it is written again")
 
 
 def test_a_complete_dataset_with_a_foreign_file_is_not_changed(out, make_config, listener):
-    manifest = run(make_config(), listener)
+    manifest = run(make_config(), listener).plain
     (out / "notes.txt").write_text("mine")
-    assert run(make_config(), listener) == manifest
+    assert run(make_config(), listener).plain == manifest

@@ -43,7 +43,7 @@ def test_a_changed_setting_is_named(out, make_config, listener, begun, change, e
 
 def test_settings_of_speed_may_change(make_config, listener, begun):
     change = {"block_bytes": 99, "threads": 2, "on_error": "skip", "max_reject_fraction": 0.5}
-    assert run(make_config(**change), listener)["files"] == begun["files"]
+    assert run(make_config(**change), listener).plain["files"] == begun["files"]
 
 
 def test_a_changed_tokenizer_is_named(make_config, listener, begun, tokenizer_dir, tmp_path):
@@ -65,7 +65,7 @@ def test_the_same_tokenizer_elsewhere_is_the_same(
     elsewhere.mkdir()
     for path in tokenizer_dir.iterdir():
         (elsewhere / path.name).write_bytes(path.read_bytes())
-    again = run(make_config(path=str(elsewhere)), listener)
+    again = run(make_config(path=str(elsewhere)), listener).plain
     assert again["totals"] == begun["totals"]
 
 

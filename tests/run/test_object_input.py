@@ -55,8 +55,8 @@ def test_every_format_gives_the_bytes_of_a_local_file(
     (tmp_path / name).write_bytes(content)
     store.write(name, content)
     settings = {"part_bytes": 40_000, "shard_tokens": 9000, "max_reject_fraction": 1.0}
-    local = run(configure(out, tmp_path / name, **settings), listener)
-    remote = run(configure(tmp_path / "remote", f"{store.url}/{name}", **settings), listener)
+    local = run(configure(out, tmp_path / name, **settings), listener).plain
+    remote = run(configure(tmp_path / "remote", f"{store.url}/{name}", **settings), listener).plain
     assert tokens(tmp_path / "remote") == tokens(out)
     assert remote["totals"] == local["totals"]
     assert len(tokens(out)) >= 2
@@ -99,6 +99,6 @@ def test_an_object_that_is_replaced_in_the_middle_stops_the_run(
     assert not (out / "manifest.json").exists()
     with pytest.raises(StateError, match=r"a\.jsonl has changed \(its kind or revision\)"):
         run(config, listener)
-    manifest = run(config, listener, overwrite=True)
+    manifest = run(config, listener, overwrite=True).plain
     assert manifest["totals"]["records"] == len(ROWS) + 1
     assert not verify_dataset(out).problems

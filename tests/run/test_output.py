@@ -215,7 +215,7 @@ def test_a_resume_does_not_replace_a_foreign_file_with_the_name_of_a_shard(
     )
     assert last.read_bytes() == b"years of work"
     last.unlink()
-    assert run(make_config(), listener)["files"] == begun["files"]
+    assert run(make_config(), listener).plain["files"] == begun["files"]
 
 
 @pytest.mark.parametrize(
@@ -233,8 +233,8 @@ def test_a_foreign_directory_gets_no_lock(out, make_config, listener, name, over
 def test_the_output_may_be_a_link_to_a_directory(out, make_config, listener, tmp_path):
     (tmp_path / "large-disk").mkdir()
     out.symlink_to(tmp_path / "large-disk")
-    first = run(make_config(), listener)
-    assert run(make_config(), listener, overwrite=True)["files"] == first["files"]
+    first = run(make_config(), listener).plain
+    assert run(make_config(), listener, overwrite=True).plain["files"] == first["files"]
     assert out.is_symlink()
 
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tokmill.dataset.plan_file import PlanFile
 from tokmill.errors import StateError
 from tokmill.place import open_place
 from tokmill.run.plan import Plan, check_same, cut_into_parts, read_plan, resolve
@@ -136,7 +137,7 @@ def test_many_changes_are_named_up_to_three(plan, tmp_path):
     found["eos_id"] = 77
     found["bos_id"] = 78
     with pytest.raises(StateError) as caught:
-        check_same(found, plan, open_place(str(tmp_path)))
+        check_same(PlanFile.of(found), plan, open_place(str(tmp_path)))
     message = str(caught.value)
     assert ("--min-tokens was 5, is 0; --val-fraction was 0.5, is 0.0; ") in message
     assert "the id of eos was 77, is 0 and 1 more: choose" in message
@@ -146,7 +147,7 @@ def test_parts_that_differ_alone_are_named(plan, tmp_path):
     found = json.loads(b"".join(plan.chunks()))
     found["parts"][0][0][2] += 1
     with pytest.raises(StateError, match="settings: the parts differ: choose"):
-        check_same(found, plan, open_place(str(tmp_path)))
+        check_same(PlanFile.of(found), plan, open_place(str(tmp_path)))
 
 
 def test_settings_that_change_no_byte_are_not_in_the_plan(plan, tmp_path):
@@ -160,4 +161,4 @@ def test_settings_that_change_no_byte_are_not_in_the_plan(plan, tmp_path):
         output=dataclasses.replace(config.output, dir="elsewhere"),
     )
     spec = dataclasses.replace(plan.spec, config=other)
-    check_same(found, dataclasses.replace(plan, spec=spec), open_place(str(tmp_path)))
+    check_same(PlanFile.of(found), dataclasses.replace(plan, spec=spec), open_place(str(tmp_path)))

@@ -91,8 +91,8 @@ def test_tasks_make_the_dataset_of_one_process(
     cluster, out, make_config, listener, silent, files_of
 ):
     alone = out.parent / "alone"
-    want = run(make_config(dir=str(alone)), silent)
-    manifest = run(make_config(executor="ray", shard_tokens=150), listener)
+    want = run(make_config(dir=str(alone)), silent).plain
+    manifest = run(make_config(executor="ray", shard_tokens=150), listener).plain
     assert files_of(out) == files_of(alone)
     assert manifest["totals"] == want["totals"]
     assert not verify(open_place(str(out)), manifest).problems
@@ -229,7 +229,7 @@ def test_a_part_whose_process_is_stopped_or_killed_is_made_by_another(
         return ours.run_one(job, index, fingerprint)
 
     monkeypatch.setattr(cluster.ours, "run_one", run_hit)
-    manifest = run(make_config(executor="ray"), listener)
+    manifest = run(make_config(executor="ray"), listener).plain
     assert is_hit.exists()
     assert manifest["totals"]["documents"] == 80
     assert not verify(open_place(str(out)), manifest).problems
@@ -315,9 +315,9 @@ def test_each_file_of_sections_keeps_its_own_renderer(
         (tmp_path / "corpus").mkdir(exist_ok=True)
         write_rows(tmp_path / f"corpus/{name}.jsonl", rows)
     settings = {"renderer": "auto", "part_bytes": 1000}
-    alone = run(make_config(tmp_path / "corpus", **settings), silent)
+    alone = run(make_config(tmp_path / "corpus", **settings), silent).plain
     assert set(alone["totals"]["renderers"]) == {"article", "encyclopedia"}
-    made = run(make_config(tmp_path / "corpus", dir=url, executor="ray", **settings), silent)
+    made = run(make_config(tmp_path / "corpus", dir=url, executor="ray", **settings), silent).plain
     place = open_place(url)
     names = [shard["name"] for shard in alone["shards"]]
     assert [shard["name"] for shard in made["shards"]] == names

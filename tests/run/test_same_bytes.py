@@ -139,7 +139,7 @@ def test_all_containers_of_the_records_give_the_same_tokens(configure, listener,
         config = configure(
             tmp_path / name, SAMPLES / name, **SETTINGS | {"shard_tokens": 1000 * (i + 1)}
         )
-        manifest = run(config, listener)
+        manifest = run(config, listener).plain
         assert manifest["totals"]["records"] == 180
         assert manifest["totals"]["drops"]["fewer than min_tokens"] > 0
         found[name] = concatenated(tmp_path / name, manifest)

@@ -135,7 +135,7 @@ def unread(configure, files_of, silent, tmp_path):
             **{"path": str(SAMPLES / "tokenizer"), "part_bytes": 13_000, "shard_tokens": 700}
             | settings,
         )
-        manifest = run(config, silent)
+        manifest = run(config, silent).plain
         files = files_of(tmp_path / name)
         parts = {name: data for name, data in files.items() if name.startswith("parts/")}
         return manifest["totals"]["unread_keys"], parts

@@ -35,7 +35,7 @@ def array(out, make_config, listener):
         start=lambda *paths, **change: plan_array(make_config(*paths, **change), listener),
         work=lambda index, of, *code: run_share(str(out), index, of, listener, code),
         status=lambda: array_status(str(out)),
-        finish=lambda: finish_array(str(out), listener),
+        finish=lambda: finish_array(str(out), listener).plain,
     )
 
 
@@ -47,7 +47,7 @@ def test_an_array_makes_the_dataset_of_a_whole_run(out, make_config, listener, a
         assert [record.part for record in records] == list(range(len(plan.parts)))[index::3]
     manifest = array.finish()
     fresh = out.parent / "fresh"
-    whole = run(make_config(dir=str(fresh)), listener)
+    whole = run(make_config(dir=str(fresh)), listener).plain
     assert files_of(out) == files_of(fresh)
     assert not verify(open_place(str(out)), manifest).problems
     outside = ("run", "sha256", "config")
@@ -165,7 +165,7 @@ def test_rejects_are_judged_at_the_end_as_in_a_whole_run(tmp_path, write_rows, l
         finish_array(str(tmp_path / "out"), listener)
     lax = configure(tmp_path / "out", source, part_bytes=1000, max_reject_fraction=0.1)
     plan_array(lax, listener)  # the same run, with another limit
-    assert finish_array(str(tmp_path / "out"), listener)["totals"]["rejects"]
+    assert finish_array(str(tmp_path / "out"), listener).plain["totals"]["rejects"]
 
 
 HOLDER = """

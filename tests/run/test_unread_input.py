@@ -71,10 +71,10 @@ def test_a_run_that_accepts_unread_input_continues_and_counts_it(
     told(configure, tmp_path / "out", listener, broken)
     written = files_of(tmp_path / "out")
     settings = {"part_bytes": 700, "shard_tokens": 150, "on_unread": "skip"}
-    manifest = run(configure(tmp_path / "out", *broken, **settings), listener)
+    manifest = run(configure(tmp_path / "out", *broken, **settings), listener).plain
     assert listener.n_done[-1] == len(listener.plans[-1].parts)
     assert files_of(tmp_path / "out") == written
-    alone = run(configure(tmp_path / "alone", *broken, **settings), silent)
+    alone = run(configure(tmp_path / "alone", *broken, **settings), silent).plain
     assert files_of(tmp_path / "alone") == written
     assert alone["sources"] == manifest["sources"]
     assert alone["totals"] == manifest["totals"]
@@ -110,7 +110,7 @@ def test_chats_that_break_off_are_reported_too(configure, listener, tmp_path):
             tmp_path / "out", path, part_bytes=700, shard_tokens=150, on_unread="skip", **settings
         ),
         listener,
-    )
+    ).plain
     assert manifest["totals"]["unread"]["files"] == 1
 
 
@@ -172,7 +172,7 @@ def test_a_last_record_without_a_newline_is_one_like_others(name, configure, lis
     ending, data, n_rejects = WHOLE[name]
     path = tmp_path / f"in.{ending}"
     path.write_bytes(data)
-    manifest = run(configure(tmp_path / "out", path), listener)
+    manifest = run(configure(tmp_path / "out", path), listener).plain
     assert (manifest["totals"]["documents"], len(manifest["totals"]["rejects"])) == (
         21 - n_rejects, n_rejects,
     )  # fmt: skip

@@ -36,7 +36,6 @@ MANY = {
     "trainers/trainer.py": "a vocabulary of more than 65,536 ids",
     "api/doctor.py": "a vocabulary",
     "bill/serving.py": "a formula",
-    "dataset/shapes.py": "a list of a known length of two or more",
     "engines/comparison.py": "characters and sequences of a fixed set",
     "loader/loader.py": "lengths that differ: the larger is two or more",
     "loader/sequence.py": "an array, as it was given",

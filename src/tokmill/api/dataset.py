@@ -12,15 +12,12 @@ import numpy as np
 from tokmill.api import jobs
 from tokmill.api.rows import ShardInfo, Token
 from tokmill.api.shown import ShownPage, ShownSamples, ShownStatistics
-from tokmill.dataset.checksum import dataset_bytes
 from tokmill.dataset.documents import Documents
 from tokmill.dataset.identity import identity_of
 from tokmill.dataset.layout import SPLITS
-from tokmill.dataset.manifest_shape import sidecars_of
 from tokmill.dataset.origins import Origin, OriginFinder
 from tokmill.dataset.packing import Packs
 from tokmill.dataset.packs import open_packs
-from tokmill.dataset.reader import check_complete
 from tokmill.errors import UsageError
 from tokmill.settings.names import by_keyword, keyword_errors, settings_of
 from tokmill.settings.schema import BILL_SECTIONS
@@ -35,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tokmill.bill.full_bill import FullBill
+    from tokmill.dataset.manifest import Manifest
     from tokmill.dataset.verify import Verification
     from tokmill.inspect.samples import Choice, SampleReader
     from tokmill.inspect.statistics import Statistics
@@ -64,11 +62,9 @@ class Dataset:
         ...     print(len(dataset), dataset.n_tokens, dataset.text(5))
     """
 
-    def __init__(
-        self, directory: Path, manifest: Mapping[str, Any], *, split: str, tokenizer: str
-    ) -> None:
-        self.manifest: dict[str, Any] = dict(manifest)
-        self.kind = str(manifest.get("kind", "pretrain"))
+    def __init__(self, directory: Path, manifest: Manifest, *, split: str, tokenizer: str) -> None:
+        self._manifest, self.manifest = manifest, manifest.plain
+        self.kind = manifest.kind
         self._split, self._tokenizer = split, tokenizer
         self._documents = Documents(directory, manifest, split)
         self.directory = self._documents.directory
@@ -91,7 +87,7 @@ class Dataset:
 
         if self._split:
             return [("split", self._split), ("holds", repr(self).rpartition(": ")[2].rstrip(">"))]
-        return summary_rows(self.manifest, str(self.directory), self.n_bytes)
+        return summary_rows(self._manifest, str(self.directory), self.n_bytes)
 
     def __enter__(self) -> Self:
         return self
@@ -121,7 +117,7 @@ class Dataset:
     @cached_property
     def n_bytes(self) -> int:
         """Return the size of all files of the dataset, its manifest included."""
-        return dataset_bytes(self.manifest)
+        return self._manifest.n_bytes
 
     @cached_property
     def identity(self) -> str:
@@ -134,18 +130,18 @@ class Dataset:
         Raises:
             VerifyError: the manifest lists no sum of a file.
         """
-        return identity_of(self.manifest, self.directory)
+        return identity_of(self._manifest, self.directory)
 
     @cached_property
     def shards(self) -> tuple[ShardInfo, ...]:
         """Return the shards, in the order of the dataset."""
-        keys = ("name", "split", "documents", "tokens")
-        return tuple(ShardInfo(*(entry[key] for key in keys)) for entry in self._documents.entries)
+        entries = self._documents.entries
+        return tuple(ShardInfo(one.name, one.split, one.documents, one.tokens) for one in entries)
 
     @property
     def splits(self) -> tuple[str, ...]:
         """Return the splits that hold documents: `train`, `val` or both."""
-        held = {entry["split"] for entry in self._documents.entries}
+        held = {entry.split for entry in self._documents.entries}
         return tuple(split for split in SPLITS if split in held)
 
     def split(self, name: str) -> Dataset:
@@ -159,7 +155,7 @@ class Dataset:
         """
         if name not in SPLITS:
             raise UsageError(f"split: expected one of {', '.join(SPLITS)}; found {name!r}")
-        return Dataset(self.directory, self.manifest, split=name, tokenizer=self._tokenizer)
+        return Dataset(self.directory, self._manifest, split=name, tokenizer=self._tokenizer)
 
     @overload
     def __getitem__(self, number: SupportsIndex) -> Ids: ...
@@ -275,18 +271,18 @@ class Dataset:
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
         """Return the dtype of ids: uint16 or uint32."""
-        dtype: np.dtype[np.unsignedinteger] = np.dtype(self.manifest["dtype"])
+        dtype: np.dtype[np.unsignedinteger] = np.dtype(self._manifest.dtype)
         return dtype
 
     @property
     def vocab_size(self) -> int:
         """Return the largest id of the tokenizer + 1."""
-        return int(self.manifest["tokenizer"]["vocab_size"])
+        return self._manifest.tokenizer.vocab_size
 
     @property
     def has_weights(self) -> bool:
         """Return whether every token has a weight in the loss, see `weight`."""
-        return "weight" in sidecars_of(self.manifest)
+        return "weight" in self._manifest.sidecars
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -297,7 +293,7 @@ class Dataset:
         """
         from tokmill.tokenizer.kept import tokenizer_of
 
-        return tokenizer_of(self.directory, self.manifest, self._tokenizer)
+        return tokenizer_of(self.directory, self._manifest, self._tokenizer)
 
     @property
     def sources(self) -> list[dict[str, Any]]:
@@ -342,7 +338,7 @@ class Dataset:
             TokmillError: it has no origins (of imported tokens), or their file is damaged.
         """
         index, place = self._documents.place(number)
-        return self._origins.find(self._documents.entries[index]["name"], place)
+        return self._origins.find(self._documents.entries[index].name, place)
 
     def meta(self, number: SupportsIndex) -> dict[str, str | None]:
         """Return the fields of a document's record that the run kept; None where there is none.
@@ -352,7 +348,7 @@ class Dataset:
             IndexError: there is no such document.
             VerifyError: their file is missing or damaged.
         """
-        if "keep" not in self.manifest:
+        if not self._manifest.keep:
             raise UsageError(f"{self.directory}: no metadata: make the dataset with keep=['url']")
         return dict(self._documents.metadata(number).to_pylist()[0])
 
@@ -366,7 +362,7 @@ class Dataset:
         Raises:
             VerifyError: a file of the index is missing or damaged.
         """
-        packed = self.manifest.get("packs", {})
+        packed = self._manifest.packs
         splits = [name for name in self.splits if name in packed]
         return {name: open_packs(self.directory, name, packed[name]) for name in splits}
 
@@ -381,8 +377,9 @@ class Dataset:
         """Return what the whole dataset holds, from all of its tokens; see `tokmill.stats`."""
         from tokmill.inspect.samples import statistics_of
 
-        check_complete(self.manifest, self.directory)
-        statistics = statistics_of(self.directory, self.manifest, self._tokenizer, _given(by, "by"))
+        self._manifest.check_complete()
+        field = _given(by, "by")
+        statistics = statistics_of(self.directory, self._manifest, self._tokenizer, field)
         return ShownStatistics.of(statistics)
 
     @keyword_errors()
@@ -445,7 +442,7 @@ class Dataset:
         """
         from tokmill import bill
 
-        check_complete(self.manifest, self.directory)
+        self._manifest.check_complete()
         return bill.of(model, self, config=config, deepspeed=deepspeed, **settings)
 
     @overload
@@ -481,7 +478,7 @@ class Dataset:
         """
         from tokmill.page.report import chosen_report, write_report
 
-        bill, about = bill or self.bill(), (self.directory, self.manifest)
+        bill, about = bill or self.bill(), (self.directory, self._manifest)
         field = _given(by, "by")
         if path is None:
             return ShownPage(chosen_report(*about, bill, self._tokenizer, choice, field))
@@ -529,34 +526,34 @@ class Dataset:
         """
         from tokmill.api.plot import plot_lengths_and_sources
 
-        return plot_lengths_and_sources(self.lengths, self.manifest["sources"])
+        return plot_lengths_and_sources(self.lengths, self._manifest.sources)
 
     @cached_property
     def _reader(self) -> SampleReader:
         from tokmill.inspect.samples import SampleReader
 
-        return SampleReader(self.directory, self.manifest, self.tokenizer, by_token=True)
+        return SampleReader(self.directory, self._manifest, self.tokenizer, by_token=True)
 
     def _first_of_split(self) -> int:
         """Return the number, in the whole dataset, of the first document of this split."""
         before = 0
-        for entry in self.manifest["shards"]:
-            if entry["split"] == self._split:
+        for entry in self._manifest.shards:
+            if entry.split == self._split:
                 return before
-            before += entry["documents"]
+            before += entry.documents
         return before
 
     @cached_property
     def _decoded(self) -> Callable[[list[int]], str]:
         from tokmill.inspect.samples import text_decoder
 
-        return text_decoder(self.manifest, self.tokenizer)
+        return text_decoder(self._manifest, self.tokenizer)
 
     @cached_property
     def _decoder(self) -> TokenDecoder:
         from tokmill.inspect.samples import token_decoder
 
-        return token_decoder(self.manifest, self.tokenizer)
+        return token_decoder(self._manifest, self.tokenizer)
 
 
 @keyword_errors()

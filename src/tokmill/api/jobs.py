@@ -27,6 +27,7 @@ from tokmill.settings.sft import SftSettings
 from tokmill.urls import is_store, local_path, shown, store_url
 
 if TYPE_CHECKING:
+    from tokmill.dataset.manifest import Manifest
     from tokmill.dataset.verify import Verification
     from tokmill.settings.schema import Config
 
@@ -59,7 +60,7 @@ def place_of(output: str | Path) -> str:
     return store_url(output) or str(path)
 
 
-def pack(directory: str | Path, length: int | str, last: str, split: str) -> dict[str, Any]:
+def pack(directory: str | Path, length: int | str, last: str, split: str) -> Manifest:
     """Pack the documents of a dataset, and return its new manifest; see `pack_dataset`.
 
     Raises:
@@ -77,22 +78,17 @@ def pack(directory: str | Path, length: int | str, last: str, split: str) -> dic
     return pack_dataset(open_place(place), length, last, split)
 
 
-def finished_manifest(directory: Path) -> dict[str, Any]:
-    """Return the manifest of a finished dataset, with all keys that reading documents needs.
+def finished_manifest(directory: Path) -> Manifest:
+    """Return the manifest of a finished dataset.
 
     Raises:
         TokmillError: there is no such dataset, or a run is writing it.
     """
-    from tokmill.dataset.reader import check_readable, manifest_in, read_manifest
+    from tokmill.dataset.reader import manifest_in, read_manifest
     from tokmill.place import open_place
 
-    if url := store_url(directory):
-        manifest = manifest_in(open_place(url))
-        check_readable(manifest, shown(url))
-        return manifest
-    manifest = read_manifest(directory)
-    check_readable(manifest, directory)
-    return manifest
+    url = store_url(directory)
+    return manifest_in(open_place(url)) if url else read_manifest(directory)
 
 
 def run_config(
@@ -237,14 +233,15 @@ def verify_dataset(directory: Path, tokenizer: str = "") -> Verification:
         TokmillError: there is no finished dataset, or `tokenizer` is not its own.
     """
     from tokmill.dataset.layout import EXPORT_RECORD
-    from tokmill.dataset.reader import manifest_in, read_manifest
+    from tokmill.dataset.manifest import Manifest
+    from tokmill.dataset.reader import plain_manifest, plain_manifest_in
     from tokmill.dataset.verify import Verification, verify
     from tokmill.place import open_place
 
     url = store_url(directory)
     place = open_place(url or str(directory))
     if url:
-        return verify(place, manifest_in(place))
+        return verify(place, plain_manifest_in(place))
     if (directory / EXPORT_RECORD).is_file():
         from tokmill.trainers.export import file_problems, read_record
 
@@ -252,16 +249,17 @@ def verify_dataset(directory: Path, tokenizer: str = "") -> Verification:
         n_bytes = sum(file["bytes"] for file in record["files"])
         problems = tuple(file_problems(directory, record))
         return Verification(len(record["files"]), n_bytes, 0, 0, 0, problems=problems)
-    manifest = read_manifest(directory, follow_links=False)
-    verified = verify(place, manifest)
-    if manifest.get("kind") != "sft" or verified.problems:
+    data = plain_manifest(directory, follow_links=False)
+    verified = verify(place, data)
+    if data.get("kind") != "sft" or verified.problems:
         return verified
+    manifest = Manifest.of(data, directory)
     n_decoded, reason, problems = _check_text(directory, manifest, tokenizer)
     return replace(verified, n_decoded=n_decoded, not_decoded=reason, problems=problems)
 
 
 def _check_text(
-    directory: Path, manifest: dict[str, Any], moved: str
+    directory: Path, manifest: Manifest, moved: str
 ) -> tuple[int, str, tuple[str, ...]]:
     """Check the trained text of some samples; return how many, or why none, and the problems."""
     from tokmill.inspect.samples import evenly_spread
@@ -274,6 +272,6 @@ def _check_text(
         if moved:
             raise
         return 0, str(error), ()
-    numbers = evenly_spread(manifest["totals"]["documents"], MOST_SAMPLES)
+    numbers = evenly_spread(manifest.totals.documents, MOST_SAMPLES)
     problems = check_trained_text(directory, manifest, loaded, numbers)
     return len(numbers), "", tuple(problems)

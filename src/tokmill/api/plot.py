@@ -12,19 +12,19 @@ from tokmill.errors import UsageError
 from tokmill.page.dataset_sections import grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
+
+    from tokmill.dataset.manifest import SourceEntry
 
 _MOST_SOURCES = 12
 
 
-def plot_lengths_and_sources(
-    lengths: npt.NDArray[np.int32], sources: Sequence[Mapping[str, Any]]
-) -> Any:
+def plot_lengths_and_sources(lengths: npt.NDArray[np.int32], sources: Sequence[SourceEntry]) -> Any:
     """Return a figure of matplotlib with two plots; see `Dataset.plot`.
 
-    `lengths`: (n,) tokens of each document. `sources`: the rows of the manifest.
+    `lengths`: (n,) tokens of each document. `sources`: the input files.
 
     Raises:
         UsageError: matplotlib is not installed.
@@ -59,14 +59,14 @@ def _plot_lengths(axes: Any, lengths: npt.NDArray[np.int32]) -> None:
     axes.set_ylabel("documents")
 
 
-def _plot_sources(axes: Any, sources: Sequence[Mapping[str, Any]]) -> None:
+def _plot_sources(axes: Any, sources: Sequence[SourceEntry]) -> None:
     """Draw the tokens of the largest sources, and of all others together."""
     rows, _ = grouped(sources)
-    largest = sorted(rows, key=lambda row: -row["tokens"])
-    names = [row["name"] for row in largest[:_MOST_SOURCES]]
-    tokens = [row["tokens"] for row in largest[:_MOST_SOURCES]]
+    largest = sorted(rows, key=lambda row: -row.tokens)
+    names = [row.name for row in largest[:_MOST_SOURCES]]
+    tokens = [row.tokens for row in largest[:_MOST_SOURCES]]
     if others := largest[_MOST_SOURCES:]:
         names.append(f"{len(others)} others")
-        tokens.append(sum(row["tokens"] for row in others))
+        tokens.append(sum(row.tokens for row in others))
     axes.barh(names[::-1], tokens[::-1])
     axes.set_xlabel("tokens")

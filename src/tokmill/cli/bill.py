@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tokmill.bill.bill_settings import BillSettings
     from tokmill.bill.full_bill import FullBill
     from tokmill.bill.inputs import Inputs
+    from tokmill.dataset.manifest import Manifest
 
 FIRST = (
     "model", "gpu", "gpus", "precision", "optimizer", "micro_batch", "sequence", "checkpointing",
@@ -150,7 +151,7 @@ def print_bill(
         print_tables([measured_table(watched, bill.host)])
 
 
-def show_at_end(config: Config, manifest: dict[str, Any]) -> None:
+def show_at_end(config: Config, manifest: Manifest) -> None:
     """Print the bill of the dataset that a run has made, if the configuration names a model.
 
     An error of the bill is printed as a warning.
@@ -164,7 +165,7 @@ def show_at_end(config: Config, manifest: dict[str, Any]) -> None:
     if not settings.names_a_model:
         return
     try:
-        bill = full_bill(complete_inputs(settings, on_disk(directory, manifest)))
+        bill = full_bill(complete_inputs(settings, on_disk(directory, manifest.plain)))
     except TokmillError as error:
         warn(f"no bill: {error}")
         return

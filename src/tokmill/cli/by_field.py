@@ -25,9 +25,12 @@ def field_option(heading: str = "") -> Callable[[Any], Any]:
 
 
 def field_table(
-    field: str, counts: Sequence[Mapping[str, Any]], totals: Mapping[str, Any]
+    field: str, counts: Sequence[Mapping[str, Any]], n_documents: int, n_tokens: int
 ) -> RenderableType:
-    """Return the table of the values of a kept field with most tokens; others are summed up."""
+    """Return the table of the values of a kept field with most tokens; others are summed up.
+
+    `n_documents`, `n_tokens`: of the dataset, at least 1.
+    """
     from tokmill.inspect.by_field import most_frequent
     from tokmill.page.markup import shortened
     from tokmill.terminal_tables import rows_table
@@ -37,10 +40,6 @@ def field_table(
         (printable(row["value"]), row["documents"], row["tokens"])
         for row in most_frequent(counts, _MOST_VALUES)
     ]
-    n_documents, n_tokens = (
-        max(1, totals["documents"]),
-        max(1, totals["tokens"]),
-    )
     rows = [
         (shortened(value, _NAME_COLUMNS), f"{n:,}", f"{n / n_documents:.1%}", f"{of_value:,}",
          f"{of_value / n_tokens:.1%}")

@@ -18,6 +18,7 @@ from tokmill.words import plural, printable, size
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tokmill.dataset.manifest import Manifest
     from tokmill.inspect.samples import Sample, SampleReader, ShownRun
 
 _EDGES = str.maketrans({"\n": "⏎\n", "\t": "⇥\t", "\r": "␍"})
@@ -88,7 +89,7 @@ def command(
       tokmill inspect out --noticed "empty replies"
       tokmill inspect out --row 0 --html row.html
     """
-    from tokmill.dataset.reader import check_complete, read_manifest
+    from tokmill.dataset.reader import read_manifest
     from tokmill.inspect.samples import SampleReader, chosen_documents, noticed_documents
     from tokmill.page.web_page import check_page
     from tokmill.tokenizer.kept import tokenizer_of
@@ -99,7 +100,7 @@ def command(
     if as_json and html is not None:
         raise UsageError("--json prints and --html writes a page: choose one")
     manifest = read_manifest(directory)
-    check_complete(manifest, directory)
+    manifest.check_complete()
     if html is not None:
         check_page(html, "--html")
     loaded = tokenizer_of(directory, manifest, tokenizer)
@@ -148,7 +149,7 @@ def _check_options(
 def _write_page(
     html: Path,
     directory: Path,
-    manifest: dict[str, Any],
+    manifest: Manifest,
     heading: str,
     samples: list[Sample],
     max_chars: int,
@@ -161,7 +162,7 @@ def _write_page(
     page = sample_page(
         str(directory), manifest, samples, heading=heading, max_chars=max_chars, show_ids=show_ids
     )
-    kind = "sample" if manifest.get("kind") == "sft" else "document"
+    kind = "sample" if manifest.is_sft else "document"
     show(f"{html}: {plural(len(samples), kind)}, {size(write_page(html, page))}")
 
 
@@ -173,7 +174,7 @@ def _is_in_colour() -> bool:
     return color
 
 
-def _print_rules(manifest: dict[str, Any]) -> None:
+def _print_rules(manifest: Manifest) -> None:
     """Print the rules under which the texts were made."""
     from tokmill.inspect.summary import rules_line
 
@@ -182,14 +183,14 @@ def _print_rules(manifest: dict[str, Any]) -> None:
 
 
 def _chosen(
-    reader: SampleReader, manifest: dict[str, Any], chosen: list[int], row: int | None
+    reader: SampleReader, manifest: Manifest, chosen: list[int], row: int | None
 ) -> tuple[str, Iterator[Sample]]:
     """Return the samples asked for, read as they are needed, and what they are."""
     if row is not None:
         samples = reader.read_row(row)
-        capacity = manifest["packs"]["train"]["capacity"]
+        capacity = manifest.packs["train"].capacity
         n_tokens = sum(len(sample.ids) for sample in samples)
-        kind = "piece" if "last" in manifest["packs"]["train"] else "sample"
+        kind = "piece" if manifest.packs["train"].last else "sample"
         heading = (
             f"row {row} of train: {plural(len(samples), kind)}, {n_tokens:,} of "
             f"{plural(capacity, 'token')} ({n_tokens / capacity:.1%})"
@@ -218,12 +219,12 @@ def _as_json(sample: Sample, reader: SampleReader, row: int | None) -> dict[str,
 
 
 def _print(
-    heading: str, samples: Iterator[Sample], look: Look, manifest: dict[str, Any], show_ids: bool
+    heading: str, samples: Iterator[Sample], look: Look, manifest: Manifest, show_ids: bool
 ) -> None:
     """Print samples, below a heading and the legend of their marks."""
     if heading:
         show(heading, bold=True)
-    if manifest.get("kind") == "sft":
+    if manifest.is_sft:
         show_styled(legend(look) + "\n")
     for sample in samples:
         show(f"{sample.kind} {sample.number} ({', '.join(sample.facts())})", bold=True)

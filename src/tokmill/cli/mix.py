@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,6 +22,9 @@ from tokmill.interrupts import CONTINUES
 from tokmill.mixing.settings import DROP, MixSettings, mix_settings
 from tokmill.settings.names import settings_of
 from tokmill.words import plural, seconds, size
+
+if TYPE_CHECKING:
+    from tokmill.dataset.manifest import Manifest
 
 _SETTINGS = settings_of("mix", MixSettings)
 
@@ -92,33 +95,35 @@ def mix_command(
     if not quiet:
         log_dataset(settings.output, manifest)
     if as_json:
-        show_json(manifest)
+        show_json(manifest.plain)
     elif not quiet:
         show_mix(manifest, Path(settings.output))
 
 
-def show_mix(manifest: dict[str, Any], output: Path) -> None:
+def show_mix(manifest: Manifest, output: Path) -> None:
     """Print what was written, and what each source gave."""
     from tokmill.inspect.summary import mix_rows
 
-    totals = manifest["totals"]
-    n_bytes = sum(file["bytes"] for file in manifest["files"])
+    totals = manifest.totals
+    n_bytes = sum(file.n_bytes for file in manifest.files)
     show(
-        f"{output}: {plural(totals['documents'], 'document')}, {plural(totals['tokens'], 'token')} "
-        f"as {manifest['dtype']} in {plural(len(manifest['shards']), 'shard')}, {size(n_bytes)}"
+        f"{output}: {plural(totals.documents, 'document')}, {plural(totals.tokens, 'token')} "
+        f"as {manifest.dtype} in {plural(len(manifest.shards), 'shard')}, {size(n_bytes)}"
     )
-    show_rows(mix_rows(manifest))
+    show_rows(mix_rows(manifest.mix.sources if manifest.mix else ()))
 
 
 def forecast_rows(forecast: dict[str, Any]) -> list[tuple[str, str]]:
     """Return a forecast as rows: what each source gives, tokens, disk and time."""
+    from tokmill.dataset.manifest import MixSource
+    from tokmill.dataset.typed_json import from_json
     from tokmill.inspect.summary import mix_rows
 
     before = ", before documents are left out" if forecast["before_filters"] else ""
     disk, peak = (size(forecast[name]) for name in ("disk_bytes", "peak_disk_bytes"))
     low, high = map(seconds, forecast["time_s"])
     return [
-        *mix_rows({"mix": forecast}),
+        *mix_rows([from_json(MixSource, source) for source in forecast["sources"]]),
         ("tokens", f"{forecast['tokens']:,}{before}"),
         ("disk", f"{disk}; {peak} while it is made"),
         ("checked", f"{size(forecast['checked_bytes'])} of the inputs are summed before the mix"),

@@ -41,9 +41,9 @@ def command(directory: Path, length: str, last: str, split: str, as_json: bool) 
     from tokmill.inspect.summary import detail_rows
 
     manifest = pack(directory, length, last, split)
-    log_result(f"{directory}: packed", output=str(directory), packs=manifest["packs"])
+    log_result(f"{directory}: packed", output=str(directory), packs=manifest.packs)
     if as_json:
-        show_json({"directory": str(directory), "packs": manifest["packs"]})
+        show_json({"directory": str(directory), "packs": manifest.plain["packs"]})
         return
     rows = detail_rows(manifest, str(directory))
     show_rows([row for row in rows if row[0].startswith("packs, ")])

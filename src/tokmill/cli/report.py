@@ -80,8 +80,8 @@ def command(
     manifest = read_intact_manifest(directory)
     if field:
         check_kept(manifest, field)  # before the bill is printed
-    disk = on_disk(directory, manifest)
-    settings = bill_settings_of(config_file, options, manifest["config"])
+    disk = on_disk(directory, manifest.plain)
+    settings = bill_settings_of(config_file, options, manifest.plain["config"])
     bill = full_bill(complete_inputs(settings, disk))
     if html is not None:
         n_bytes = write_report(html, directory, manifest, bill, tokenizer, "--html", choice, field)
@@ -94,4 +94,5 @@ def command(
     if field:
         counts = counts_by_field(directory, manifest, field)
         show()
-        print_tables([field_table(field, counts, manifest["totals"])])
+        totals = manifest.totals
+        print_tables([field_table(field, counts, max(1, totals.documents), max(1, totals.tokens))])

@@ -34,6 +34,7 @@ from tokmill.words import plural
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tokmill.dataset.manifest import Manifest
     from tokmill.run.tasks import ArrayStatus
 
 _MOST_NAMED = 20
@@ -118,7 +119,7 @@ def _run(
     if not quiet:
         log_dataset(config.output.dir, manifest)
     if as_json:
-        show_json(manifest)
+        show_json(manifest.plain)
         return
     if quiet:
         return
@@ -134,15 +135,14 @@ def _run(
         show_at_end(config, manifest)
 
 
-def show_dataset(manifest: dict[str, Any]) -> None:
+def show_dataset(manifest: Manifest) -> None:
     """Print the contents of a finished dataset."""
-    from tokmill.dataset.checksum import dataset_bytes
     from tokmill.inspect.summary import summary_rows
     from tokmill.urls import is_store
 
-    place = manifest["config"]["output"]["dir"]
+    place = manifest.config.output.dir
     where = place if is_store(place) else str(Path(place))
-    show_rows(summary_rows(manifest, where, dataset_bytes(manifest)))
+    show_rows(summary_rows(manifest, where, manifest.n_bytes))
 
 
 # A run as an array of tasks
@@ -278,6 +278,6 @@ def finish(output: str, allow_code: list[str], as_json: bool, quiet: bool) -> No
     if not quiet:
         log_dataset(output, manifest)
     if as_json:
-        show_json(manifest)
+        show_json(manifest.plain)
     elif not quiet:
         show_dataset(manifest)

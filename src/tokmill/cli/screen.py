@@ -21,11 +21,12 @@ from tokmill.interrupts import NOT_BEGUN, Interrupt
 from tokmill.words import json_text, plural, printable, printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from rich.console import RenderableType
 
     from tokmill.api.progress import Progress, RunObserver
+    from tokmill.dataset.manifest import Manifest
 
 LOG_OPTION, LOG_VARIABLE = "--log-format", "TOKMILL_LOG_FORMAT"
 LOG_FORMATS = ("text", "json")
@@ -90,11 +91,13 @@ def log_result(message: str, **result: Any) -> None:
         log("result", message, result=result)
 
 
-def log_dataset(place: str, manifest: Mapping[str, Any]) -> None:
+def log_dataset(place: str, manifest: Manifest) -> None:
     """Write what a finished dataset holds, if standard error is JSON."""
-    totals = manifest["totals"]
-    counts = f"{plural(totals['documents'], 'document')}, {plural(totals['tokens'], 'token')}"
-    log_result(f"{place}: {counts}", output=place, totals=totals, sha256=manifest["sha256"])
+    totals = manifest.totals
+    counts = f"{plural(totals.documents, 'document')}, {plural(totals.tokens, 'token')}"
+    log_result(
+        f"{place}: {counts}", output=place, totals=manifest.plain["totals"], sha256=manifest.sha256
+    )
 
 
 def show(text: str = "", *, bold: bool = False, err: bool = False) -> None:

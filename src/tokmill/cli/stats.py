@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from tokmill.dataset.manifest import Manifest
     from tokmill.inspect.statistics import Statistics
+    from tokmill.page.dataset_sections import SourceGroup
 
 _NAME_COLUMNS, _BAR_COLUMNS = 28, 20
 
@@ -53,26 +55,25 @@ def command(directory: Path, tokenizer: str, field: str, as_json: bool) -> None:
         *statistics_rows(statistics),
     ])  # fmt: skip
     if field:
+        n_documents, n_tokens = (max(1, statistics.totals[key]) for key in ("documents", "tokens"))
         show()
-        print_tables([field_table(field, statistics.by[field], statistics.totals)])
+        print_tables([field_table(field, statistics.by[field], n_documents, n_tokens)])
     for table in _tables(manifest, statistics):
         show()
         print_tables([table])
 
 
-def _tables(manifest: Mapping[str, Any], statistics: Statistics) -> Iterator[RenderableType]:
+def _tables(manifest: Manifest, statistics: Statistics) -> Iterator[RenderableType]:
     """Yield the tables of sources, of lengths, and of the most frequent ids."""
     from tokmill.page.dataset_sections import grouped
 
-    sources, _ = grouped(manifest["sources"])
+    sources, _ = grouped(manifest.sources)
     yield _table_of_sources(sources, statistics.totals)
     yield _table_of_lengths(statistics)
     yield _table_of_ids(statistics)
 
 
-def _table_of_sources(
-    sources: Iterable[Mapping[str, Any]], totals: Mapping[str, Any]
-) -> RenderableType:
+def _table_of_sources(sources: Iterable[SourceGroup], totals: Mapping[str, Any]) -> RenderableType:
     """Return the documents and tokens of each source, with their shares of the dataset."""
     from tokmill.page.markup import shortened
     from tokmill.terminal_tables import rows_table
@@ -81,15 +82,15 @@ def _table_of_sources(
     has_masks = "trained_tokens" in totals
     rows = []
     for source in sources:
-        tokens = source["tokens"]
+        tokens = source.tokens
         if has_masks:
-            last = f"{source['trained_tokens'] / max(1, tokens):.1%}"
+            last = f"{source.trained_tokens / max(1, tokens):.1%}"
         else:
-            last = f"{source['text_bytes'] / max(1, tokens):.2f}"
+            last = f"{source.text_bytes / max(1, tokens):.2f}"
         rows.append([
-            shortened(source["name"], _NAME_COLUMNS),
-            f"{source['documents']:,}",
-            f"{source['documents'] / n_documents:.1%}",
+            shortened(source.name, _NAME_COLUMNS),
+            f"{source.documents:,}",
+            f"{source.documents / n_documents:.1%}",
             f"{tokens:,}",
             f"{tokens / n_tokens:.1%}",
             last,

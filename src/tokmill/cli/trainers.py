@@ -279,17 +279,17 @@ def import_dataset(
         return
     if not quiet:
         log_dataset(place, manifest)
-    totals, notes = manifest["totals"], import_notes(settings, manifest)
+    totals, notes = manifest.totals, import_notes(settings, manifest)
     if as_json:
-        show_json({"output": place, "totals": totals, "notes": notes})
+        show_json({"output": place, "totals": manifest.plain["totals"], "notes": notes})
         return
     if quiet:
         return
-    n_bytes = sum(file["bytes"] for file in manifest["files"])
+    n_bytes = sum(file.n_bytes for file in manifest.files)
     show(
-        f"{output}: {plural(totals['documents'], 'document')}, "
-        f"{plural(totals['tokens'], 'token')} as {manifest['dtype']} in "
-        f"{plural(len(manifest['shards']), 'shard')}, {size(n_bytes)}"
+        f"{output}: {plural(totals.documents, 'document')}, "
+        f"{plural(totals.tokens, 'token')} as {manifest.dtype} in "
+        f"{plural(len(manifest.shards), 'shard')}, {size(n_bytes)}"
     )
     for note in notes:
         warn(note)

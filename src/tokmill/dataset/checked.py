@@ -4,7 +4,7 @@ A step that writes sums of its own would make damaged bytes look right. So each 
 is summed and compared with the manifest, and must not be written to from the begin of the step to
 its end:
 
-    files = CheckedFiles.of(directory, manifest)
+    files = CheckedFiles.of(directory, manifest.files)
     files.check(paths)  # before they are read; or files.copy, which sums what it copies
     ...
     files.finish()      # before the new manifest is written
@@ -20,7 +20,7 @@ import os
 from shlex import quote
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from tokmill.dataset.checksum import Digest, FileEntry
+from tokmill.dataset.checksum import Digest
 from tokmill.dataset.layout import MANIFEST
 from tokmill.errors import StorageError, VerifyError
 from tokmill.opening import open_regular
@@ -30,6 +30,8 @@ from tokmill.words import plural
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+    from tokmill.dataset.checksum import FileEntry
 
 _CHUNK_BYTES = 256 << 10
 """Bytes that are read, summed and written at once: few enough for the cache of a core."""
@@ -62,9 +64,8 @@ class CheckedFiles:
         self._digests: dict[Path, Digest] = {}
 
     @classmethod
-    def of(cls, directory: Path, manifest: Mapping[str, Any]) -> CheckedFiles:
+    def of(cls, directory: Path, entries: Iterable[FileEntry]) -> CheckedFiles:
         """Return the files of a manifest, or of the record of an export."""
-        entries = map(FileEntry.from_json, manifest["files"])
         return cls(directory, {directory / entry.name: entry for entry in entries})
 
     def watch(self, paths: Iterable[Path]) -> None:

@@ -57,7 +57,8 @@ class FileEntry:
         algorithms = [name for name in CHECKSUMS if name in values]
         if len(algorithms) != 1:
             wanted = " or ".join(CHECKSUMS)
-            raise WrongValue(f"expected one sum, {wanted}, found {len(algorithms)}", values["name"])
+            found = len(algorithms)
+            raise WrongValue(f"{values['name']}: expected one sum, {wanted}, found {found}")
         return cls(values["name"], values["bytes"], algorithms[0], values[algorithms[0]])
 
 
@@ -139,12 +140,6 @@ def json_chunks(data: Mapping[str, Any]) -> Iterator[bytes]:
             yield "".join(texts).encode()
             texts, n_bytes = [], 0
     yield "".join(texts).encode()
-
-
-def dataset_bytes(manifest: Mapping[str, Any]) -> int:
-    """Return the size of all files of a dataset, its manifest included."""
-    of_files = sum(int(file["bytes"]) for file in manifest["files"])
-    return of_files + sum(map(len, json_chunks(manifest)))
 
 
 def _texts(data: Mapping[str, Any]) -> Iterator[str]:

@@ -39,9 +39,8 @@ from tokmill.dataset.layout import (
     STOPPED_REJECTS,
 )
 from tokmill.dataset.made_by import MANIFEST_BEGINNING
-from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.dataset.plan_file import OwnedNames
-from tokmill.dataset.reader import is_intact
+from tokmill.dataset.reader import sound_manifest
 from tokmill.errors import StateError
 
 if TYPE_CHECKING:
@@ -156,38 +155,24 @@ def _sorted_out(
 
 def _names_of_dataset(place: Place, entries: Entries) -> Callable[[str], bool] | None:
     """Return which names are of the dataset that stands in a place; None without one."""
-    manifest = _manifest(place, entries)
-    if manifest:
-        listed = {MANIFEST, *(file["name"] for file in manifest["files"])}
+    content = b"" if entries.get(MANIFEST) is None else place.read(MANIFEST)
+    is_tokmills = content.startswith(MANIFEST_BEGINNING)
+    manifest = sound_manifest(content, place.where) if is_tokmills else None
+    if manifest is not None:
+        listed = {MANIFEST, *(entry.name for entry in manifest.files)}
         may_have = OwnedNames()  # a stranger's manifest may list anything
         return lambda name: (name in listed and may_have.has(name)) or _may_be_left(name)
     owned = owned_names(place, entries)
-    if owned is None and manifest is not None:
+    if owned is None and is_tokmills:
         owned = OwnedNames()
     if owned is None and entries.get(MIX_REQUEST) is not None:
         owned = OwnedNames(0)  # a mix without a plan has hidden files alone
     if owned is None:
         return None
     names = owned
-    is_tokmills = manifest is not None
     return lambda name: (
         (names.has(name) and (is_tokmills or name != MANIFEST)) or _may_be_left(name)
     )
-
-
-def _manifest(place: Place, entries: Entries) -> dict[str, Any] | None:
-    """Return the manifest of a place, empty if it is damaged; None if there is none of tokmill."""
-    if entries.get(MANIFEST) is None:
-        return None
-    content = place.read(MANIFEST)
-    if not content.startswith(MANIFEST_BEGINNING):
-        return None
-    try:
-        manifest: dict[str, Any] = json.loads(content)
-        is_sound = is_intact(manifest) and not shape_problem(manifest)
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        return {}
-    return manifest if is_sound else {}
 
 
 def owned_names(place: Place, entries: Entries) -> OwnedNames | None:

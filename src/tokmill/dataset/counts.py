@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from tokmill.dataset.typed_json import Count, ObjectReader, Place, Text, WrongValue, to_json
-from tokmill.values import RecordPlace, UnreadInput
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.timing import StageSeconds
+    from tokmill.values import UnreadInput
 
 OTHER_KEYS = "other keys"
 """The name under which keys beyond the first hundred, and long keys, are counted."""
@@ -107,8 +107,7 @@ def add_fields(into: Counter[str], counts: Mapping[str, int]) -> None:
         into[path if path in into or len(into) < MOST_PATHS else OTHER_FIELDS] += n
 
 
-@dataclass(frozen=True, slots=True)
-class SliceLength:
+class SliceLength(NamedTuple):
     """The length of a slice of a file that was cut: its records, and its bytes (of a table 0)."""
 
     records: Annotated[int, range(1 << 36)]
@@ -266,6 +265,8 @@ def _unread_from_json(data: Mapping[str, Any], where: str) -> UnreadInput:
         values = _read_unread(data)
     except WrongValue as error:
         raise error.inside(where) from None
+    from tokmill.values import RecordPlace, UnreadInput  # takes 5 ms, and few inputs break off
+
     place = RecordPlace(values.pop("line"), values.pop("byte_offset"))
     return UnreadInput(place, **values)
 

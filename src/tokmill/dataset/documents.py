@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.checksum import FileEntry, digest_of
+from tokmill.dataset.checksum import digest_of
 from tokmill.dataset.file_array import MappedFile, OpenFile
 from tokmill.dataset.identity import identity_of, replaced
 from tokmill.dataset.layout import MANIFEST, PLAN, SIDECARS
-from tokmill.dataset.manifest_shape import sidecars_of
 from tokmill.dataset.reader import Shard, open_shard, read_manifest
 from tokmill.dataset.sidecars import HEADER, METADATA, open_index, read_metadata
 from tokmill.errors import VerifyError
@@ -34,11 +33,13 @@ from tokmill.urls import refuse_store, store_url
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from typing import SupportsIndex
 
     import numpy.typing as npt
     import pyarrow as pa
+
+    from tokmill.dataset.manifest import Manifest
 
     Index = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]
 
@@ -78,17 +79,17 @@ class Documents:
         stops: (n_shards,) int64, documents up to the end of each shard.
     """
 
-    def __init__(self, directory: Path, manifest: Mapping[str, Any], split: str = "") -> None:
+    def __init__(self, directory: Path, manifest: Manifest, split: str = "") -> None:
         # Shards are opened later, wherever we are then.
         directory = directory if store_url(directory) else directory.absolute()
-        entries = [entry for entry in manifest["shards"] if split in ("", entry["split"])]
+        entries = manifest.of_split(split)
         self.directory, self.entries = directory, entries
-        counts = np.array([entry["documents"] for entry in entries], np.int64)
+        counts = np.array([entry.documents for entry in entries], np.int64)
         self.stops = np.cumsum(counts)
         self.firsts = self.stops - counts
-        self.manifest = of_dataset = dict(manifest)
+        self.manifest = manifest
         self._opened = lru_cache(MOST_OPEN)(
-            lambda index: open_shard(directory, of_dataset, entries[index])
+            lambda index: open_shard(directory, manifest, entries[index])
         )
 
     def __len__(self) -> int:
@@ -98,7 +99,7 @@ class Documents:
     @property
     def n_tokens(self) -> int:
         """Return the number of tokens, eos included."""
-        return sum(entry["tokens"] for entry in self.entries)
+        return sum(entry.tokens for entry in self.entries)
 
     def place(self, number: SupportsIndex) -> tuple[int, int]:
         """Return the index of a document's shard in `entries`, and its number in the shard.
@@ -130,8 +131,8 @@ class Documents:
         """Return the fields that were kept of `n` documents of one shard; raises as `find`."""
         refuse_store(self.directory)
         index, place = self.place(start)
-        path = self.directory / f"{self.entries[index]['name']}.{METADATA}"
-        return read_metadata(path, self.manifest["keep"], place, place + n)
+        path = self.directory / f"{self.entries[index].name}.{METADATA}"
+        return read_metadata(path, self.manifest.keep, place, place + n)
 
     def shard(self, index: int) -> Shard:
         """Return shard `index` of `entries`; see `find`."""
@@ -172,14 +173,14 @@ class ShardFiles:
         manifest = documents.manifest
         self._documents = documents
         self._root = str(documents.directory)
-        self._tokens = np.array([entry["tokens"] for entry in documents.entries], np.int64)
-        self._is_finished = "sha256" in manifest
+        self._tokens = np.array([entry.tokens for entry in documents.entries], np.int64)
+        self._is_finished = bool(manifest.sha256)
         self._checked_plan: tuple[int, int, int, int] | None = None
         self._seen: tuple[int, int, int, int] | None = None
         self._next_look_s = 0.0
         self.dtypes: dict[str, np.dtype[Any]] = {
-            "bin": np.dtype(manifest["dtype"]).newbyteorder("<"),
-            **{ending: SIDECARS[ending] for ending in sidecars_of(manifest)},
+            "bin": np.dtype(manifest.dtype).newbyteorder("<"),
+            **{ending: SIDECARS[ending] for ending in manifest.sidecars},
         }
 
     @cached_property
@@ -211,7 +212,7 @@ class ShardFiles:
                 )
         elif seen != self._seen:
             now = read_manifest(directory)
-            is_same = now.get("sha256") == self._documents.manifest["sha256"]
+            is_same = now.sha256 == self._documents.manifest.sha256
             if not is_same and identity_of(now, directory) != self.identity:
                 raise replaced(directory)
         self._seen, self._next_look_s = seen, time.monotonic() + LOOK_S
@@ -222,8 +223,7 @@ class ShardFiles:
         seen = _stamp(path)
         if seen is None or seen == self._checked_plan:
             return seen is not None
-        files = self._documents.manifest["files"]
-        listed = [FileEntry.from_json(file) for file in files if file["name"] == PLAN]
+        listed = [file for file in self._documents.manifest.files if file.name == PLAN]
         if not listed:  # nothing makes a lost file of it again
             return False
         with read_errors(path), open_regular(path, follow_links=True) as file:
@@ -257,8 +257,8 @@ class ShardFiles:
             for shard, start, target, length in rows:
                 if shard != last:
                     entry, last = entries[shard], shard
-                    path = f"{self._root}/{entry['name']}.{ending}"
-                    file = opened(path, entry["tokens"] * item, identity)
+                    path = f"{self._root}/{entry.name}.{ending}"
+                    file = opened(path, entry.tokens * item, identity)
                 if os.preadv(file.fd, (data[target : target + length],), start) != length:
                     file.read_into(data[target : target + length], start)
         except OSError as error:
@@ -280,10 +280,10 @@ class ShardFiles:
             StorageError: it cannot be read, or too many files are open.
         """
         entry = self._documents.entries[shard]
-        path, item_bytes = f"{self._root}/{entry['name']}.idx", self.dtypes["bin"].itemsize
+        path, item_bytes = f"{self._root}/{entry.name}.idx", self.dtypes["bin"].itemsize
         _, opened = _caches()
         try:
-            return opened(path, entry["documents"], item_bytes, self.identity).checked()
+            return opened(path, entry.documents, item_bytes, self.identity).checked()
         except VerifyError:
             close_files()  # one that was cut and is repaired has another file at its path
             self.check()  # the reason may be another dataset
@@ -291,7 +291,7 @@ class ShardFiles:
 
     def damaged_index(self, shard: int) -> VerifyError:
         """Return the error of an index whose offsets or lengths cannot be."""
-        name = self._documents.entries[shard]["name"]
+        name = self._documents.entries[shard].name
         return VerifyError(
             f"{self._root}/{name}.idx: documents that overlap or begin outside the shard; "
             "see tokmill verify"

@@ -6,25 +6,36 @@ Runs, imports and mixes finish in this one way; they differ in what they state.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.checksum import digest_of_chunks, json_chunks, manifest_sha256
 from tokmill.dataset.layout import FORMAT_VERSION, MANIFEST, PLAN
+from tokmill.dataset.manifest import Manifest, Usage
+from tokmill.dataset.typed_json import to_json
 from tokmill.errors import StateError
 from tokmill.version import __version__
 
 if TYPE_CHECKING:
     from tokmill.dataset.checksum import FileEntry
+    from tokmill.dataset.counts import Counts
+    from tokmill.dataset.manifest import (
+        MaskEntry,
+        ReadingEntry,
+        ShardRow,
+        SourceEntry,
+        TokenizerEntry,
+        UnreadTotals,
+    )
     from tokmill.dataset.place import Place
 
 Values = Mapping[str, Any]
 """Plain values, for JSON."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Statement:
-    """What the manifest of a dataset states, as plain values; docs/format.md explains its keys.
+    """What the manifest of a dataset states but packs and sums; docs/format.md explains its keys.
 
     Attributes:
         kind: `pretrain` or `sft`.
@@ -32,46 +43,53 @@ class Statement:
         config: every setting, resolved; its `output` says how all files are written.
         tokenizer: that of the ids.
         engine: what encoded the text.
-        totals: the counts of the whole dataset.
+        totals: the counts of all sources; their breaks are in `unread`.
         length_histogram: documents by length, see `counts.documents_by_length`.
-        sources: a row for each source.
-        shards: a row for each shard, those of a split in order.
-        files: the entry of each file that is written so far.
+        sources: the input files.
+        shards: those of a split in order.
+        files: all that are written so far.
         run: time and memory that it took.
-        own: keys that only some datasets have: `mask`, `keep`, `readings`, `mix`, ….
+        unread: what was not read; None if all was.
+        mask: of chats.
+        fields_read, readings, keep, extensions, noticed, mix: as in `Manifest`.
     """
 
     kind: str
-    rules: Values
+    rules: Mapping[str, Sequence[int]]
     config: Values
-    tokenizer: Values
+    tokenizer: TokenizerEntry
     engine: Values
-    totals: Values
+    totals: Counts
     length_histogram: Sequence[int]
-    sources: Sequence[Values]
-    shards: Sequence[Values]
-    files: Sequence[Values]
-    run: Values
-    own: Values = field(default_factory=dict)
+    sources: Sequence[SourceEntry]
+    shards: Sequence[ShardRow]
+    files: Sequence[FileEntry]
+    run: Usage
+    unread: UnreadTotals | None = None
+    mask: MaskEntry | None = None
+    fields_read: Sequence[str] = ()
+    readings: Sequence[ReadingEntry] = ()
+    keep: Sequence[str] = ()
+    extensions: Sequence[Values] = ()
+    noticed: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
+    mix: Values | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the manifest without packs and its own sum."""
+        lists = ("fields_read", "readings", "keep", "extensions")
+        stated = {one.name: to_json(getattr(self, one.name)) for one in fields(self)}
+        breaks = stated.pop("unread")
+        stated["totals"].pop("unread", None)
+        if breaks is not None:
+            stated["totals"]["unread"] = breaks
+        for name in (*lists, "mask", "noticed", "mix"):
+            if not stated[name]:
+                del stated[name]
         return {
+            **stated,
             "format_version": FORMAT_VERSION,
             "tokmill_version": __version__,
-            "kind": self.kind,
-            "rules": self.rules,
-            "config": self.config,
-            "tokenizer": self.tokenizer,
-            "engine": self.engine,
             "dtype": self.config["output"]["dtype"],
-            "totals": self.totals,
-            "length_histogram": list(self.length_histogram),
-            "sources": list(self.sources),
-            "shards": list(self.shards),
-            "files": list(self.files),
-            "run": self.run,
-            **self.own,
         }
 
     @property
@@ -83,28 +101,29 @@ class Statement:
 
 def write_manifest(
     place: Place, statement: Statement, check: Callable[[], None] = lambda: None
-) -> dict[str, Any]:
+) -> Manifest:
     """Write the packs that the settings ask for, then the manifest, and return it.
 
     `check` is called before a file appears in the place, and may raise.
 
     Raises:
         StateError: another process has written a manifest.
-        TokmillError: see `packs.add_packs`.
+        TokmillError: see `packs.write_dataset_packs`.
     """
-    manifest = statement.as_json()
+    data = statement.as_json()
     if statement.is_packed:
-        from tokmill.dataset.packs import add_packs  # few datasets are packed
+        from tokmill.dataset.packs import write_dataset_packs  # few datasets are packed
 
-        add_packs(place, manifest, statement.config["output"]["checksum"], check)
-    manifest["sha256"] = manifest_sha256(manifest)
+        files, packs = write_dataset_packs(place, Manifest.of(data, place.where), check)
+        data |= {"packs": to_json(packs), "files": [*data["files"], *to_json(files)]}
+    data["sha256"] = manifest_sha256(data)
     check()  # packing may have taken long
-    if not place.create(MANIFEST, json_chunks(manifest)):
+    if not place.create(MANIFEST, json_chunks(data)):
         raise StateError(
             f"{place.where}/{MANIFEST}: another process has just written it: run the same command "
             "again"
         )
-    return manifest
+    return Manifest.of(data, place.where)
 
 
 def plan_entry(place: Place, algorithm: str) -> FileEntry:
@@ -112,11 +131,6 @@ def plan_entry(place: Place, algorithm: str) -> FileEntry:
     return digest_of_chunks(place.chunks(PLAN), algorithm).entry(PLAN)
 
 
-def usage(wall_s: float, peak_memory_bytes: int, n_resumed: int) -> dict[str, Any]:
-    """Return the key `run` of a dataset for which no text was read."""
-    return {
-        "wall_s": round(wall_s, 3),
-        "text_bytes_per_s": 0,
-        "peak_memory_bytes": peak_memory_bytes,
-        "resumed_parts": n_resumed,
-    }
+def usage(wall_s: float, peak_memory_bytes: int, n_resumed: int) -> Usage:
+    """Return the usage of a dataset for which no text was read."""
+    return Usage(round(wall_s, 3), 0, peak_memory_bytes, n_resumed)

@@ -11,16 +11,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokmill.dataset.checksum import FileEntry, canonical_json, sha256_hex
+from tokmill.dataset.checksum import canonical_json, sha256_hex
 from tokmill.dataset.layout import MANIFEST, SPLITS
-from tokmill.dataset.manifest_shape import sidecars_of
 from tokmill.errors import VerifyError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable
+
+    from tokmill.dataset.manifest import Manifest
 
 
-def identity_of(manifest: Mapping[str, Any], where: Path | str, beside: Iterable[str] = ()) -> str:
+def identity_of(manifest: Manifest, where: Path | str, beside: Iterable[str] = ()) -> str:
     """Return the identity of a dataset: the algorithm of its sums, `:`, and a sha256 in hex.
 
     It is over kind, dtype, eos, and in the order of each split the sums of `.bin`, `.idx`, `.mask`
@@ -36,21 +37,18 @@ def identity_of(manifest: Mapping[str, Any], where: Path | str, beside: Iterable
         VerifyError: the manifest lists no sum of a file, or sums of two algorithms.
     """
     try:
-        entries = {file["name"]: FileEntry.from_json(file) for file in manifest["files"]}
-        endings = ("bin", "idx", *sidecars_of(manifest))
-        read = {
-            split: [entries[name] for name in _names(manifest, split, endings)] for split in SPLITS
-        }
+        entries = {entry.name: entry for entry in manifest.files}
+        read = {split: [entries[name] for name in _names(manifest, split)] for split in SPLITS}
         others = [entries[name] for name in beside]
         algorithms = {entry.algorithm for of_split in read.values() for entry in of_split}
         (algorithm,) = algorithms | {entry.algorithm for entry in others}
         decisive: dict[str, Any] = {
-            "kind": manifest.get("kind", "pretrain"),
-            "dtype": manifest["dtype"],
-            "eos": manifest["tokenizer"]["eos"]["id"],
+            "kind": manifest.kind,
+            "dtype": manifest.dtype,
+            "eos": manifest.tokenizer.eos.id,
             "algorithm": algorithm,
         }
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, ValueError) as error:
         raise VerifyError(
             f"{where}/{MANIFEST}: damaged manifest: files: expected a sum of each file of a shard, "
             f"of one algorithm ({error!r}); see tokmill verify"
@@ -62,13 +60,10 @@ def identity_of(manifest: Mapping[str, Any], where: Path | str, beside: Iterable
     return f"{algorithm}:{sha256_hex(canonical_json(decisive))}"
 
 
-def _names(manifest: Mapping[str, Any], split: str, endings: Sequence[str]) -> list[str]:
+def _names(manifest: Manifest, split: str) -> list[str]:
     """Return the names of the files of the shards of a split, in order."""
-    names = []
-    for entry in manifest["shards"]:
-        if entry["split"] == split:
-            names += [f"{entry['name']}.{ending}" for ending in endings]
-    return names
+    endings = ("bin", "idx", *manifest.sidecars)
+    return [f"{row.name}.{ending}" for row in manifest.of_split(split) for ending in endings]
 
 
 def algorithm_of(identity: str) -> str:

@@ -10,7 +10,6 @@ import numpy as np
 from tokmill.errors import StateError, TokenizerError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
 FORMAT_VERSION = 1
@@ -20,6 +19,9 @@ SHARD_BYTES = 1 << 30
 MANIFEST = "manifest.json"
 LOCK_NAME = ".lock"
 PLAN = "plan.json"
+PLAN_BEGINNING = b'{\n"bos_id":'
+"""The first bytes of every plan: they tell a damaged plan from a file of another program."""
+
 KEPT_TOKENIZER = "tokenizer.zst"
 """The tokenizer of a dataset, with which it is decoded; tasks of its run work with it."""
 PARTS = "parts"
@@ -93,15 +95,15 @@ def packed_stem(split: str, number: int) -> str:
     return f"packed-{split}-{number:04d}"
 
 
-def pack_names(split: str, entry: Mapping[str, Any]) -> tuple[str, ...]:
+def pack_names(split: str, capacity: int, last: str) -> tuple[str, ...]:
     """Return the names of the files of a split's pack index: rows, samples; pieces of documents.
 
-    `entry`: of the packs in the manifest. If it has `last`, documents are cut, and the names say
-    how: with other rules the index has other names.
+    `last`: see `manifest.PackEntry`. If it is not '', documents are cut, and the names say how:
+    with other rules the index has other names.
     """
-    if "last" not in entry:
+    if not last:
         return f"packs-{split}-rows.bin", f"packs-{split}-samples.bin"
-    stem = f"packs-{split}-{entry['capacity']}-{entry['last']}"
+    stem = f"packs-{split}-{capacity}-{last}"
     return f"{stem}-rows.bin", f"{stem}-samples.bin", f"{stem}-pieces.bin"
 
 

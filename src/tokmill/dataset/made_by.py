@@ -11,10 +11,16 @@ import json
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from tokmill.dataset.layout import EXPORT_RECORD, MANIFEST, MIX_ENGINE, MIX_REQUEST, PLAN
+from tokmill.dataset.layout import (
+    EXPORT_RECORD,
+    MANIFEST,
+    MIX_ENGINE,
+    MIX_REQUEST,
+    PLAN,
+    PLAN_BEGINNING,
+)
 from tokmill.dataset.layout import MIX as MIX_FOLDER
 from tokmill.dataset.lock import is_locked
-from tokmill.dataset.plan_file import PLAN_BEGINNING
 from tokmill.errors import StateError, UsageError
 
 if TYPE_CHECKING:

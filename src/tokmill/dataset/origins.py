@@ -18,23 +18,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokmill.dataset.file_array import FileArray, OpenFile
-from tokmill.dataset.layout import MANIFEST, ORIGIN
-from tokmill.dataset.manifest_shape import origins_shape_problem
+from tokmill.dataset.layout import ORIGIN
 from tokmill.errors import UsageError, VerifyError
 from tokmill.storage import read_errors
 from tokmill.urls import refuse_store
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
+
+    from tokmill.dataset.manifest import Manifest, ShardRow
 
     Numbers = npt.NDArray[np.int64]
 
@@ -79,10 +80,10 @@ class Origin:
 class OriginFinder:
     """Finds the origin of documents in the `.origin` of their shard and the manifest."""
 
-    def __init__(self, directory: Path, manifest: Mapping[str, Any]) -> None:
+    def __init__(self, directory: Path, manifest: Manifest) -> None:
         self._directory = directory
-        self._manifest, self._sources = manifest, manifest.get("sources", ())
-        self._entries = {entry["name"]: entry for entry in manifest["shards"]}
+        self._manifest = manifest
+        self._entries = {entry.name: entry for entry in manifest.shards}
 
     def find(self, shard: str, place: int) -> Origin:
         """Return the origin of document `place` of a shard.
@@ -92,48 +93,45 @@ class OriginFinder:
             VerifyError: the file of origins is missing or damaged.
         """
         entry = self._entries[shard]
-        path = self._path(entry)
+        path, first_slice = self._opened(entry)
         with read_errors(path):
             numbers = numbers_of(FileArray(OpenFile(path), np.uint8), place)
         slice_index, record, byte = as_places(numbers).ravel().tolist()
-        number = entry["first_slice"] + slice_index
+        number = first_slice + slice_index
         source = int(np.searchsorted(self._stops, number, "right"))
         if slice_index < 0 or source == len(self._stops) or record < 1:
             raise VerifyError(f"{path}: document {place} has no record: see tokmill verify")
-        row = self._sources[source]
-        slices = row.get("slices", [])
-        before = slices[: number - int(self._stops[source]) + len(slices)]
-        record += sum(length["records"] for length in before)
-        byte += sum(length["bytes"] for length in before)  # of rows without a byte, too
-        return Origin(entry["split"], shard, place, row["path"], record, byte)
+        file = self._manifest.input_files[source]
+        before = file.slices[: number - int(self._stops[source]) + len(file.slices)]
+        record += sum(length.records for length in before)
+        byte += sum(length.bytes for length in before)  # of rows without a byte, too
+        return Origin(entry.split, shard, place, file.path, record, byte)
 
-    def sources(self, entry: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+    def sources(self, entry: ShardRow) -> npt.NDArray[np.int64]:
         """Return the source of each document of a shard: (n,) int64; raises as `find`."""
-        path = self._path(entry)
+        path, first_slice = self._opened(entry)
         with read_errors(path):
             groups = read_groups(FileArray(OpenFile(path), np.uint8))
             slices = np.concatenate([as_places(numbers)[0] for numbers in groups])
         stops = self._stops[:-1]  # whatever is beyond belongs to the last
-        sources: npt.NDArray[np.int64] = np.searchsorted(
-            stops, slices + entry["first_slice"], "right"
-        )
+        sources: npt.NDArray[np.int64] = np.searchsorted(stops, slices + first_slice, "right")
         return sources
 
-    def records(self, entry: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+    def records(self, entry: ShardRow) -> npt.NDArray[np.int64]:
         """Return the number of each document's record in its file, from 1: (n,) int64."""
-        path = self._path(entry)
+        path, first_slice = self._opened(entry)
         with read_errors(path):
             groups = read_groups(FileArray(OpenFile(path), np.uint8))
             slices, records, _ = np.concatenate([as_places(n) for n in groups], axis=1)
-        own: npt.NDArray[np.int64] = records + self._records_before[slices + entry["first_slice"]]
+        own: npt.NDArray[np.int64] = records + self._records_before[slices + first_slice]
         return own
 
-    def made_of(self, entry: Mapping[str, Any], records: Sequence[tuple[int, int]]) -> Numbers:
+    def made_of(self, entry: ShardRow, records: Sequence[tuple[int, int]]) -> Numbers:
         """Return the documents of a shard that were made of some records: (n,) int64.
 
         `records`: the number of the slice in the dataset, and that of the record in the slice.
         """
-        path, first = self._path(entry), entry["first_slice"]
+        path, first = self._opened(entry)
         keys = [(piece - first << _SLICE_BITS) + number for piece, number in records]
         with read_errors(path):
             groups = [numbers[:, 0] for numbers in read_groups(FileArray(OpenFile(path), np.uint8))]
@@ -141,42 +139,42 @@ class OriginFinder:
 
     def may_hold(self, sources: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return which shards can have documents of some sources: those whose part reads them."""
-        firsts = np.array([entry.get("first_slice", 0) for entry in self._entries.values()])
+        firsts = np.array([entry.first_slice or 0 for entry in self._entries.values()])
         of_parts = np.append(np.unique(firsts), self._stops[-1:])
         stops = of_parts[np.searchsorted(of_parts[:-1], firsts, "right")]
         n_before = np.append(0, np.cumsum(sources))
         low, high = (np.searchsorted(self._stops, n, "right") for n in (firsts, stops - 1))
         return n_before[high + 1] > n_before[low]
 
-    def _path(self, entry: Mapping[str, Any]) -> Path:
+    def _opened(self, entry: ShardRow) -> tuple[Path, int]:
+        """Return the file of the origins of a shard, and the number of its first slice."""
         refuse_store(self._directory)
-        if "first_slice" not in entry:
+        if entry.first_slice is None:
             raise UsageError(
                 f"{self._directory}: does not say which records its documents came from: a dataset "
                 "of imported tokens has no .origin files"
             )
-        return self._directory / f"{entry['name']}.{ORIGIN}"
+        return self._directory / f"{entry.name}.{ORIGIN}", entry.first_slice
 
     @cached_property
     def _records_before(self) -> npt.NDArray[np.int64]:
         """Return the records of a file that stand before each slice of it: (n_slices,) int64."""
         before: list[int] = []
-        for row in self._sources:
-            lengths = [length["records"] for length in row.get("slices", [])] or [0]
+        for source in self._manifest.input_files:
+            lengths = [length.records for length in source.slices] or [0]
             before += [0, *accumulate(lengths[:-1])]
         return np.array(before, np.int64)
 
     @cached_property
     def _stops(self) -> npt.NDArray[np.int64]:
-        """Return the slices up to the end of each source: (n,) int64; checks the sources.
+        """Return the slices up to the end of each source: (n,) int64.
 
         Raises:
-            VerifyError: the manifest has something else in their place.
+            VerifyError: the manifest has something else in the place of the sources.
         """
-        if problem := origins_shape_problem(self._manifest):
-            raise VerifyError(f"{self._directory}/{MANIFEST}: damaged manifest: {problem}")
-        counts = (len(row.get("slices", (0,))) for row in self._sources)
-        return np.fromiter(accumulate(counts), np.int64, len(self._sources))
+        files = self._manifest.input_files
+        counts = (file.n_slices for file in files)
+        return np.fromiter(accumulate(counts), np.int64, len(files))
 
 
 def origins_problem(path: Path, n_documents: int, n_slices: int) -> str:

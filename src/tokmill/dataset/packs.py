@@ -14,14 +14,14 @@ shard of packed rows has the samples of each row end to end, and padding up to t
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokmill.dataset.checked import CheckedFiles
-from tokmill.dataset.checksum import FileEntry, json_chunks, manifest_sha256
+from tokmill.dataset.checksum import json_chunks, manifest_sha256
 from tokmill.dataset.documents import Documents, ShardFiles, Spans, close_files
 from tokmill.dataset.file_array import MappedFile
 from tokmill.dataset.layout import (
@@ -36,6 +36,7 @@ from tokmill.dataset.layout import (
     pack_names,
     packed_stem,
 )
+from tokmill.dataset.manifest import Manifest, PackEntry
 from tokmill.dataset.packing import (
     MEMORY_BYTES_PER_SAMPLE,
     MOST_LENGTH,
@@ -45,20 +46,23 @@ from tokmill.dataset.packing import (
 )
 from tokmill.dataset.reader import read_intact_manifest
 from tokmill.dataset.sidecars import open_index
+from tokmill.dataset.typed_json import to_json
 from tokmill.errors import UsageError, VerifyError
 from tokmill.settings.declare import parse_quantity
 from tokmill.storage import read_errors, write_chunks
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
 
+    from tokmill.dataset.checksum import FileEntry
+    from tokmill.dataset.manifest import ShardRow
     from tokmill.dataset.place import Place
 
-    Rows = Sequence[Mapping[str, Any]]
+    Shards = Sequence[ShardRow]
 
 BLOCK_TOKENS = 1 << 20
 """Tokens of the rows that are read at a time, about."""
@@ -84,39 +88,35 @@ class PackTotals:
                 self.n_tokens += int(packs.pieces[:, 1].sum(dtype=np.int64))
             yield packs
 
-    def as_json(self, of_split: Rows, rule: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the manifest's entry for the packs of the shards of a split.
-
-        `rule`: its `capacity`, and `last` for documents. `fill`: share of rows without padding.
-        """
-        total, room = sum(row["tokens"] for row in of_split), self.n_rows * rule["capacity"]
-        n_tokens = self.n_tokens if "last" in rule else total
-        entry = {
-            "capacity": rule["capacity"],
-            "rows": self.n_rows,
-            "samples": sum(row["documents"] for row in of_split),
-            "tokens": n_tokens,
-            "fill": round(n_tokens / room, 6),
-        }
-        if "last" in rule:
-            entry |= {"last": rule["last"], "pieces": self.n_samples}
-            entry |= {"padding": room - n_tokens, "left_out": total - n_tokens}
-        return entry
+    def entry(self, shards: Shards, capacity: int, last: str) -> PackEntry:
+        """Return the entry for the packs of the shards of a split; see `PackEntry`."""
+        total, room = sum(shard.tokens for shard in shards), self.n_rows * capacity
+        n_tokens = self.n_tokens if last else total
+        n_documents = sum(shard.documents for shard in shards)
+        fill = round(n_tokens / room, 6)
+        entry = PackEntry(capacity, self.n_rows, n_documents, n_tokens, fill)
+        if not last:
+            return entry._replace(bytes_per_sample=MEMORY_BYTES_PER_SAMPLE)
+        return entry._replace(
+            last=last,
+            pieces=self.n_samples,
+            padding=room - n_tokens,
+            left_out=total - n_tokens,
+        )
 
 
 def write_pack_index(
-    directory: Path, split: str, entry: Mapping[str, Any], groups: Iterable[Packs], algorithm: str
+    directory: Path, names: Sequence[str], groups: Iterable[Packs], algorithm: str
 ) -> list[FileEntry]:
     """Write the index of a split group by group, and return the entries of its files.
 
-    `entry`: of the packs in the manifest, which names the files; see `layout.pack_names`. Nothing
-    is left if `groups` raises an error, or the disk is full (`StorageError`).
+    `names`: see `layout.pack_names`. Nothing is left if `groups` raises an error, or the disk is
+    full (`StorageError`).
     """
     from tokmill.dataset.writer import HashedFile
 
     n_samples = 0
     with ExitStack() as stack:
-        names = pack_names(split, entry)
         files = [stack.enter_context(HashedFile(directory, name, algorithm)) for name in names]
         files[0].add(bytes(8))  # row 0 begins with sample 0
         for packs in groups:
@@ -130,7 +130,7 @@ def write_pack_index(
         return [file.commit_entry() for file in files]
 
 
-def open_packs(directory: Path, split: str, entry: Mapping[str, Any]) -> Packs:
+def open_packs(directory: Path, split: str, entry: PackEntry) -> Packs:
     """Map the pack index of a split; `entry`: of its packs in the manifest.
 
     Its numbers are checked where they are read, or all at once by `check_packs`.
@@ -141,7 +141,7 @@ def open_packs(directory: Path, split: str, entry: Mapping[str, Any]) -> Packs:
     """
     files: list[MappedFile] = []
     mapped: list[npt.NDArray[Any]] = []
-    for name, dtype in zip(pack_names(split, entry), ("<i8", "<i8", "<i4, <i4"), strict=False):
+    for name, dtype in zip(entry.index_names(split), ("<i8", "<i8", "<i4, <i4"), strict=False):
         with read_errors(directory / name):
             files.append(MappedFile(directory / name))
             mapped.append(files[-1].array(dtype))
@@ -179,7 +179,7 @@ def check_packs(packs: Packs, n_documents: int, where: str) -> None:
         raise VerifyError(f"{where}: rows and samples that cannot be; see tokmill verify")
 
 
-def lengths_of(directory: Path, of_split: Rows) -> Iterator[npt.NDArray[np.int32]]:
+def lengths_of(directory: Path, of_split: Shards) -> Iterator[npt.NDArray[np.int32]]:
     """Yield the tokens of the documents of shards in order, some at a time.
 
     Raises:
@@ -188,9 +188,9 @@ def lengths_of(directory: Path, of_split: Rows) -> Iterator[npt.NDArray[np.int32
         StorageError: the user may not read an index.
     """
     for entry in of_split:
-        path = directory / f"{entry['name']}.idx"
-        lengths, _ = open_index(path, entry["documents"])
-        n_left = entry["tokens"]
+        path = directory / f"{entry.name}.idx"
+        lengths, _ = open_index(path, entry.documents)
+        n_left = entry.tokens
         for start in range(0, len(lengths), _BLOCK_DOCUMENTS):
             some = lengths[start : start + _BLOCK_DOCUMENTS]
             n_left -= int(some.sum(dtype=np.int64))
@@ -199,16 +199,16 @@ def lengths_of(directory: Path, of_split: Rows) -> Iterator[npt.NDArray[np.int32
             yield some
 
 
-def sample_lengths(directory: Path, shards: Rows, split: str) -> npt.NDArray[np.int32]:
+def sample_lengths(directory: Path, shards: Shards, split: str) -> npt.NDArray[np.int32]:
     """Return the tokens of every sample of a split, in the order of the dataset: (n,) int32.
 
     Raises:
         TokmillError: see `lengths_of`.
     """
-    of_split = [entry for entry in shards if entry["split"] == split]
+    of_split = [entry for entry in shards if entry.split == split]
     for entry in of_split:  # before there is room for as many numbers as the manifest says
-        open_index(directory / f"{entry['name']}.idx", entry["documents"])
-    lengths = np.empty(sum(entry["documents"] for entry in of_split), np.int32)
+        open_index(directory / f"{entry.name}.idx", entry.documents)
+    lengths = np.empty(sum(entry.documents for entry in of_split), np.int32)
     stop = 0
     for some in lengths_of(directory, of_split):
         start, stop = stop, stop + len(some)
@@ -216,25 +216,25 @@ def sample_lengths(directory: Path, shards: Rows, split: str) -> npt.NDArray[np.
     return lengths
 
 
-def packed_groups(directory: Path, of_split: Rows, rule: Mapping[str, Any]) -> Iterator[Packs]:
+def packed_groups(directory: Path, of_split: Shards, capacity: int, last: str) -> Iterator[Packs]:
     """Yield the packs of the shards of a split: documents in groups, samples of SFT all at once.
 
-    `rule`: see `PackTotals.as_json`. Memory: for samples, `MEMORY_BYTES_PER_SAMPLE`; else that of
+    `last`: see `PackEntry`. Memory: for samples, `MEMORY_BYTES_PER_SAMPLE`; else that of
     `pack_documents`.
 
     Raises:
         UsageError: a sample is longer than a row.
         TokmillError: see `lengths_of`.
     """
-    if "last" in rule:
-        yield from pack_documents(lengths_of(directory, of_split), rule["capacity"], rule["last"])
+    if last:
+        yield from pack_documents(lengths_of(directory, of_split), capacity, last)
     else:
-        yield pack(sample_lengths(directory, of_split, of_split[0]["split"]), rule["capacity"])
+        yield pack(sample_lengths(directory, of_split, of_split[0].split), capacity)
 
 
 def write_packs(
-    directory: Path, shards: Rows, capacity: int, algorithm: str, last: str = ""
-) -> tuple[list[FileEntry], dict[str, Any]]:
+    directory: Path, shards: Shards, capacity: int, algorithm: str, last: str = ""
+) -> tuple[list[FileEntry], dict[str, PackEntry]]:
     """Pack every split of a dataset with the listed shards, and write its pack index.
 
     `last`: cut documents, for pretraining, and do this with the last pieces; '': samples of SFT.
@@ -249,60 +249,53 @@ def write_packs(
         StorageError: the files cannot be written.
     """
     files: list[FileEntry] = []
-    packs: dict[str, Any] = {}
-    rule = {"capacity": capacity, **({"last": last} if last else {})}
+    packs: dict[str, PackEntry] = {}
     for split in SPLITS:
-        of_split = [entry for entry in shards if entry["split"] == split]
+        of_split = [entry for entry in shards if entry.split == split]
         if not of_split:
             continue
         totals = PackTotals()
-        groups = totals.counted(packed_groups(directory, of_split, rule))
-        files += write_pack_index(directory, split, rule, groups, algorithm)
-        packs[split] = totals.as_json(of_split, rule)
-        if not last:
-            packs[split]["bytes_per_sample"] = MEMORY_BYTES_PER_SAMPLE
+        groups = totals.counted(packed_groups(directory, of_split, capacity, last))
+        files += write_pack_index(directory, pack_names(split, capacity, last), groups, algorithm)
+        packs[split] = totals.entry(of_split, capacity, last)
     return files, packs
 
 
-def add_packs(
-    place: Place, manifest: dict[str, Any], algorithm: str, check: Callable[[], None]
-) -> None:
-    """Write the packs that a manifest's settings ask for, if any, and add them to it.
+def write_dataset_packs(
+    place: Place, manifest: Manifest, check: Callable[[], None]
+) -> tuple[list[FileEntry], dict[str, PackEntry]]:
+    """Write the packs that the settings of a manifest ask for; return their files and entries.
 
-    `check`: see `Place.keep`.
+    `manifest`: of a dataset that is about to be finished. `check`: see `Place.keep`.
 
     Raises:
         UsageError: a sample is longer than a row.
         VerifyError: a file that is read is missing or damaged.
         StorageError: the files cannot be read or written.
     """
-    config = manifest["config"]
-    sft = config.get("sft")
-    length, last = (sft["packing"], "") if sft else (config["output"]["packing"], FRAGMENT)
-    if not length:
-        return
-    has_rows = bool(sft and sft["packed_rows"])
+    output, sft = manifest.config.output, manifest.config.sft
+    length, last = (output.packing, FRAGMENT) if sft is None else (sft.packing, "")
+    has_rows = sft is not None and sft.packed_rows
     endings = ("idx", *(("bin", *SIDECARS) if has_rows else ()))
-    read = [file["name"] for file in manifest["files"] if file["name"].endswith(endings)]
+    read = [entry.name for entry in manifest.files if entry.name.endswith(endings)]
     place.fetch(read)
     # There is no finished dataset yet that `tokmill verify` could look at.
-    checked = CheckedFiles(None, CheckedFiles.of(place.local, manifest).entries)
+    checked = CheckedFiles(None, CheckedFiles.of(place.local, manifest.files).entries)
     checked.check(place.local / name for name in read)
-    files, manifest["packs"] = write_packs(place.local, manifest["shards"], length, algorithm, last)
+    files, packs = write_packs(place.local, manifest.shards, length, output.checksum, last)
     if has_rows:
-        rows, listed = write_packed_rows(place.local, manifest, algorithm)
+        rows, listed = write_packed_rows(place.local, replace(manifest, packs=packs))
         files += rows
-        for split, shards in listed.items():
-            manifest["packs"][split]["shards"] = shards
+        packs = {split: pack._replace(shards=listed[split]) for split, pack in packs.items()}
     checked.finish()
     for entry in files:
         place.keep(entry, check)
-    manifest["files"] += [entry.as_json() for entry in files]
+    return files, packs
 
 
 def pack_dataset(
     place: Place, length: int | str, last: str = FRAGMENT, split: str = ""
-) -> dict[str, Any]:
+) -> Manifest:
     """Pack the documents of a finished dataset for pretraining; return its new manifest.
 
     Only an index is written. The new manifest then replaces the old one, so a process that is
@@ -319,43 +312,43 @@ def pack_dataset(
         raise UsageError(f"expected rows of 2 to {MOST_LENGTH:,} tokens, found {length}", "length")
     if last not in LAST_PIECES:
         raise UsageError(f"expected one of {', '.join(LAST_PIECES)}; found {last!r}", "last")
-    shards = read_intact_manifest(directory)["shards"]  # before the lock, which makes a directory
-    splits = sorted({entry["split"] for entry in shards})
+    splits = read_intact_manifest(directory).splits  # before the lock, which makes a directory
     if split and split not in splits:
         raise UsageError(f"expected {' or '.join(splits)}, found {split!r}", "split")
     with place.held():
         manifest = read_intact_manifest(directory)
-        if manifest.get("kind") == "sft":
+        if manifest.is_sft:
             raise UsageError(
                 f"{directory}: a dataset of chats, which are packed whole when it is made: run "
                 "tokmill sft with --packing=4096 for it"
             )
         _remove_useless(place, manifest)
-        algorithm = FileEntry.from_json(manifest["files"][0]).algorithm
-        shards = [entry for entry in manifest["shards"] if split in ("", entry["split"])]
-        checked = CheckedFiles.of(directory, manifest)
-        checked.check(directory / f"{entry['name']}.idx" for entry in shards)
+        algorithm = manifest.files[0].algorithm
+        shards = manifest.of_split(split)
+        checked = CheckedFiles.of(directory, manifest.files)
+        checked.check(directory / f"{entry.name}.idx" for entry in shards)
         files, packs = write_packs(directory, shards, capacity, algorithm, last)
         try:
             checked.finish()
         except VerifyError:
             _remove_useless(place, manifest)
             raise
-        entries = {**manifest.get("packs", {}), **packs}
-        kept = [file for file in manifest["files"] if not CUT_INDEX.fullmatch(file["name"])]
-        listed = {file["name"]: file for file in manifest["files"]}
-        listed |= {file.name: file.as_json() for file in files}
-        indexes = [listed[n] for one in sorted(entries) for n in pack_names(one, entries[one])]
-        manifest |= {"packs": entries, "files": kept + indexes}
-        manifest["sha256"] = manifest_sha256(manifest)
-        write_chunks(directory, MANIFEST, json_chunks(manifest), replace=True)
-        _remove_useless(place, manifest)
-    return manifest
+        entries = {**manifest.packs, **packs}
+        kept = [file for file in manifest.files if not CUT_INDEX.fullmatch(file.name)]
+        listed = {file.name: file for file in (*manifest.files, *files)}
+        names = [name for one in sorted(entries) for name in entries[one].index_names(one)]
+        all_files = [*kept, *(listed[name] for name in names)]
+        data = {**manifest.plain, "packs": to_json(entries), "files": to_json(all_files)}
+        data["sha256"] = manifest_sha256(data)
+        write_chunks(directory, MANIFEST, json_chunks(data), replace=True)
+        packed = Manifest.of(data, directory)
+        _remove_useless(place, packed)
+    return packed
 
 
-def _remove_useless(place: Place, manifest: Mapping[str, Any]) -> None:
+def _remove_useless(place: Place, manifest: Manifest) -> None:
     """Remove indexes that the manifest does not list, and what a killed process was writing."""
-    listed = {file["name"] for file in manifest["files"]}
+    listed = {file.name for file in manifest.files}
     for name in place.entries():
         private = PRIVATE_FILE.fullmatch(name)
         final = private["name"] if private else name
@@ -389,7 +382,7 @@ class PackReader:
     def __init__(self, documents: Documents, packs: Packs, capacity: int, pad_id: int) -> None:
         self._files = ShardFiles(documents)
         self.directory = documents.directory
-        self._name = f"{self.directory}: the pack index of {documents.entries[0]['split']}"
+        self._name = f"{self.directory}: the pack index of {documents.entries[0].split}"
         self.packs = packs
         self.capacity = capacity
         self.pad_id = pad_id
@@ -455,26 +448,25 @@ class PackReader:
         return Spans(spans.shards, spans.starts + starts, lengths, np.cumsum(lengths) - lengths)
 
 
-def open_rows(directory: Path, manifest: dict[str, Any], split: str) -> PackReader:
+def open_rows(directory: Path, manifest: Manifest, split: str) -> PackReader:
     """Return the reader of a split's rows; raises like `open_packs`, and when read `PackReader`."""
     return PackReader(
         Documents(directory, manifest, split),
-        open_packs(directory, split, manifest["packs"][split]),
-        manifest["packs"][split]["capacity"],
-        manifest["tokenizer"]["eos"]["id"],
+        open_packs(directory, split, manifest.packs[split]),
+        manifest.packs[split].capacity,
+        manifest.tokenizer.eos.id,
     )
 
 
 def write_packed_rows(
-    directory: Path, manifest: dict[str, Any], algorithm: str, *, shard_bytes: int = SHARD_BYTES
-) -> tuple[list[FileEntry], dict[str, list[dict[str, Any]]]]:
+    directory: Path, manifest: Manifest, *, shard_bytes: int = SHARD_BYTES
+) -> tuple[list[FileEntry], dict[str, tuple[ShardRow, ...]]]:
     """Write every packed row of a dataset, padded with eos; each is one document of its `.idx`.
 
-    Memory: some blocks of `BLOCK_TOKENS`. The manifest must have `dtype`, `tokenizer`, `shards`,
-    `mask` and `packs`. A `.bin` has at most `shard_bytes`, but at least one row.
+    Memory: some blocks of `BLOCK_TOKENS`. A `.bin` has at most `shard_bytes`, but at least one row.
 
     Returns:
-        The files written, and the manifest's entries for the shards of every split, in order.
+        The files written, and the shards of every split, in order.
 
     Raises:
         VerifyError: a shard or the pack index is broken.
@@ -484,9 +476,9 @@ def write_packed_rows(
     from tokmill.dataset.part_writer import EncodedDocuments, SplitWriter
 
     files: list[FileEntry] = []
-    rows: dict[str, list[dict[str, Any]]] = {}
-    dtype = np.dtype(manifest["dtype"]).newbyteorder("<")
-    for split in manifest["packs"]:
+    rows: dict[str, tuple[ShardRow, ...]] = {}
+    dtype = np.dtype(manifest.dtype).newbyteorder("<")
+    for split in manifest.packs:
         source = open_rows(directory, manifest, split)
         writer = SplitWriter(
             directory,
@@ -494,7 +486,7 @@ def write_packed_rows(
             partial(packed_stem, split),
             dtype,
             shard_bytes // dtype.itemsize,
-            algorithm,
+            manifest.config.output.checksum,
         )
         n_rows = source.packs.n_rows
         try:
@@ -510,6 +502,6 @@ def write_packed_rows(
             close_files()
             raise
         files += (file for entry in writer.entries for file in entry.files)
-        rows[split] = [entry.as_row() for entry in writer.entries]
+        rows[split] = tuple(entry.as_row() for entry in writer.entries)
     close_files()
     return files, rows

@@ -19,7 +19,7 @@ from tokmill.dataset.layout import (
     check_format_version,
     part_name,
 )
-from tokmill.dataset.manifest import SourceEntry
+from tokmill.dataset.manifest import ShardRow, SourceEntry
 from tokmill.dataset.typed_json import Count, ObjectReader, Text, from_json, to_json
 from tokmill.dataset.writer import ShardEntry
 from tokmill.errors import StateError
@@ -161,8 +161,8 @@ class Sums:
     algorithm: str
     totals: Counts = field(default_factory=Counts)
     histogram: Counter[int] = field(default_factory=Counter)
-    shards: list[dict[str, Any]] = field(default_factory=list)
-    files: list[dict[str, Any]] = field(default_factory=list)
+    shards: list[ShardRow] = field(default_factory=list)
+    files: list[FileEntry] = field(default_factory=list)
     noticed: dict[str, list[list[int]]] = field(default_factory=dict)
     n_slices: int = 0
     _sources: dict[tuple[str, int], SourceEntry] = field(default_factory=dict)
@@ -196,8 +196,7 @@ class Sums:
                 del kept[NOTICED_RECORDS:]
         self.histogram.update(dict(enumerate(record.length_histogram)))
         self.n_slices += len(slices)
-        self.files += (entry.as_json() for entry in record.files())
-        self.files.append(record.entry(self.algorithm).as_json())
+        self.files += [*record.files(), record.entry(self.algorithm)]
 
     def _add_source(self, key: tuple[str, int], counts: Counts) -> None:
         """Add the counts of a slice to those of the earlier slices of its file."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Annotated, Any, NamedTuple
 
 from tokmill.dataset.checksum import FileEntry, sha256_without
 from tokmill.dataset.layout import (
@@ -15,20 +17,25 @@ from tokmill.dataset.layout import (
     MANIFEST,
     MIX_ENGINE,
     PLAN,
+    PLAN_BEGINNING,
     check_format_version,
 )
-from tokmill.dataset.manifest_shape import ENGINE, EXTENSION, FILE, MIX, READING, RULES
-from tokmill.dataset.shapes import ANY, COUNT, FLAG, ID, TEXT, is_text, shape_problem_of
+from tokmill.dataset.manifest import EngineEntry, Mix, ReadingEntry, Rules
+from tokmill.dataset.typed_json import (
+    Count,
+    Id,
+    ObjectReader,
+    Text,
+    WrongValue,
+    field_kinds,
+    is_text,
+    shown,
+)
 from tokmill.errors import StateError
+from tokmill.extensions import Extension
 from tokmill.settings.schema import CHECKSUMS
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 PLAN_FORMAT = "tokmill plan"
-
-PLAN_BEGINNING = b'{\n"bos_id":'
-"""The first bytes of every plan: they tell a damaged plan from a file of another program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,69 +77,119 @@ class OwnedNames:
         return part is None or self.n_parts is None or int(part) < self.n_parts
 
 
-_TOKEN_RULES = {"trainer": TEXT, "adds_eos": FLAG, "dtype": TEXT, "val": [TEXT]}
+class TokenRulesEntry(NamedTuple):
+    """How the files of an import are read; `val`: those of the val split."""
 
-_SHAPE = {
-    "format_version": COUNT,
-    "tokmill_version": TEXT,
-    "rules?": RULES,
-    "settings": {ANY: {}},
-    "tokenizer_identity": TEXT,
-    "eos_id": ID,
-    "bos_id": (ID, None),
-    "checksum": set(CHECKSUMS),
-    "engine": ENGINE,
-    "parser?": {"name": TEXT, "version": TEXT},
-    "extensions?": [EXTENSION],
-    "readings?": [READING],
-    "template_sha256?": TEXT,
-    "template_tokens?": {ANY: TEXT},
-    "tokens?": _TOKEN_RULES,
-    "mix?": MIX,
-    "linked_parts?": COUNT,
-    "tokenizer?": {**FILE, "name": {KEPT_TOKENIZER}},
-    "task?": {
-        "config": {ANY: {}},
-        "template": TEXT,
-        "readings": [
-            {"source": TEXT, "files": TEXT, "settings": {}, "is_named": FLAG, "labels": [TEXT]}
-        ],
-        "tokens?": _TOKEN_RULES,
-    },
-}
-"""Of all but the rows of files and parts, which may be millions. `tokenizer`: its file."""
+    trainer: Text
+    adds_eos: bool
+    dtype: Text
+    val: tuple[Text, ...]
+
+
+class TaskReading(NamedTuple):
+    """How a worker reads a group of files; see `recipes.spec.ReadingSettings`."""
+
+    source: Text
+    files: Text
+    settings: Mapping[str, Any]
+    is_named: bool
+    labels: tuple[Text, ...]
+
+
+class Task(NamedTuple):
+    """What the processes of a run need besides; it may change with every version."""
+
+    config: Mapping[str, Mapping[str, Any]]
+    template: Text
+    readings: tuple[TaskReading, ...]
+    tokens: TokenRulesEntry | None = None
+    rows: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class PlanFile:
+    """What `plan.json` says; docs/format.md explains its keys.
+
+    `plain`: all of it as plain values. `files` and `parts` are its rows, which may be millions, so
+    they are checked and stay as they are: of a file path, kind, compression, bytes, time and stamp,
+    and the number of its reading where there are several; of a slice the number of its file, first
+    byte, end or -1, and bytes.
+    """
+
+    plain: Mapping[str, Any] = field(repr=False)
+    files: Sequence[Sequence[Any]] = field(repr=False)
+    parts: Sequence[Sequence[Sequence[int]]] = field(repr=False)
+    format_version: Count
+    tokmill_version: Text
+    settings: Mapping[str, Mapping[str, Any]]
+    tokenizer_identity: Text
+    eos_id: Id
+    bos_id: Id | None
+    checksum: Annotated[str, frozenset(CHECKSUMS)]
+    engine: EngineEntry
+    tokenizer: FileEntry | None = None
+    rules: Rules | None = None
+    parser: Mapping[str, Text] | None = None
+    extensions: tuple[Extension, ...] = ()
+    readings: tuple[ReadingEntry, ...] = ()
+    template_sha256: Text | None = None
+    template_tokens: Mapping[str, Text] | None = None
+    tokens: TokenRulesEntry | None = None
+    task: Task | None = None
+    mix: Mix | None = None
+    linked_parts: Count = 0
+
+    @property
+    def kept(self) -> FileEntry:
+        """Return the file of the tokenizer; only the plan of a mix may lack it: `WrongValue`."""
+        if self.tokenizer is None:
+            raise WrongValue("missing", "tokenizer")
+        return self.tokenizer
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> PlanFile:
+        """Return the plan of plain values; raises `WrongValue` for the first that is wrong."""
+        values = _plan_reader()(data)
+        kept, is_mix = values.get("tokenizer"), "mix" in values
+        if is_mix != (values["engine"].name == MIX_ENGINE):
+            raise WrongValue(f"expected the engine {MIX_ENGINE} with it, and no other", "mix")
+        if kept is None and not is_mix:  # an input of a mix may have lost its own
+            raise WrongValue("missing", "tokenizer")
+        if kept is not None and kept.name != KEPT_TOKENIZER:
+            raise WrongValue(
+                f"expected {KEPT_TOKENIZER}, found {shown(kept.name)}", "tokenizer.name"
+            )
+        task = values.get("task")
+        n_readings = len(task.readings) if task else 0
+        _check_rows(data, max(1, n_readings))
+        return cls(plain=data, files=data["files"], parts=data["parts"], **values)
+
+
+@cache
+def _plan_reader() -> ObjectReader:
+    """Return what reads all of a plan but the rows of files and parts."""
+    kinds, optional = field_kinds(PlanFile)
+    own = {name: kind for name, kind in kinds.items() if name not in ("plain", "files", "parts")}
+    return ObjectReader(own, optional)
+
 
 _FILE_KINDS = [str, str, str, int, int, str]
-"""Of an input file: path, kind, compression, bytes, time and stamp; the number of its reading may
-follow."""
+"""Of an input file: path, kind, compression, bytes, time and stamp."""
 
 _SLICE_KINDS = [int] * 4
-"""Of a slice: number of its file, first byte, end or -1, bytes."""
 
 
-def _values_problem(plan: Mapping[str, Any]) -> str:
-    """Return a line on the first file or slice that cannot be one, or ''."""
-    is_mix = "mix" in plan
-    if is_mix != (plan["engine"]["name"] == MIX_ENGINE):
-        return f"mix: expected the engine {MIX_ENGINE} with it, and no other"
-    if "tokenizer" not in plan and not is_mix:  # an input of a mix may have lost its own
-        return "tokenizer: missing"
-    try:
-        if "tokenizer" in plan:
-            FileEntry.from_json(plan["tokenizer"])
-    except ValueError as error:
-        return str(error)
+def _check_rows(data: Mapping[str, Any], n_readings: int) -> None:
+    """Check the rows of files and parts; raises `WrongValue`."""
     for name in ("files", "parts"):
-        if not isinstance(plan.get(name), list):
-            return f"{name}: expected a list"
-    n_readings = len(plan.get("task", {}).get("readings", ())) or 1
-    for i, row in enumerate(plan["files"]):
+        if not isinstance(data.get(name), list):
+            raise WrongValue("expected a list", name)
+    for i, row in enumerate(data["files"]):
         if not _is_file(row, n_readings):
-            return f"files[{i}]: expected an input file"
-    for i, slices in enumerate(plan["parts"]):
-        if not _are_slices(slices, len(plan["files"])):
-            return f"parts[{i}]: expected slices"
-    return ""
+            raise WrongValue("expected an input file", f"files[{i}]")
+    for i, slices in enumerate(data["parts"]):
+        if not _are_slices(slices, len(data["files"])):
+            raise WrongValue("expected slices", f"parts[{i}]")
 
 
 def _is_file(row: Any, n_readings: int) -> bool:
@@ -163,7 +220,7 @@ def plan_fingerprint(data: Mapping[str, Any]) -> str:
     return sha256_without(data, "fingerprint")
 
 
-def parse_plan(content: bytes, where: str) -> dict[str, Any]:
+def parse_plan(content: bytes, where: str) -> PlanFile:
     """Return the plan with this content; `where` is for messages.
 
     Raises:
@@ -174,9 +231,15 @@ def parse_plan(content: bytes, where: str) -> dict[str, Any]:
         check_format_version(plan.get("format_version", FORMAT_VERSION), where)
     if not is_tokmills:
         raise _foreign(where, problem)
-    if problem := problem or shape_problem_of(plan, _SHAPE) or _values_problem(plan):
-        raise StateError(f"{where}: damaged ({problem}): run with --overwrite to start again")
-    return plan
+    try:
+        if problem:
+            raise WrongValue(problem)
+        return PlanFile.of(plan)
+    except (WrongValue, RecursionError) as error:
+        told = str(error) or "nested too deeply"
+        raise StateError(
+            f"{where}: damaged ({told}): run with --overwrite to start again"
+        ) from None
 
 
 def _foreign(where: str, problem: str) -> StateError:

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset import lock
-from tokmill.dataset.checksum import manifest_sha256
 from tokmill.dataset.file_array import FileArray, OpenFile
 from tokmill.dataset.layout import (
-    DATASET_FILE,
     EXPORT_RECORD,
     MANIFEST,
     MIX_REQUEST,
@@ -32,7 +30,7 @@ from tokmill.dataset.made_by import (
     maker_in,
     unfinished,
 )
-from tokmill.dataset.manifest_shape import LISTS, contradiction, shape_problem, sidecars_of
+from tokmill.dataset.manifest import Manifest, ShardRow, is_intact
 from tokmill.dataset.sidecars import open_index
 from tokmill.errors import StateError, UsageError, VerifyError
 from tokmill.opening import begins_with, open_regular
@@ -145,14 +143,22 @@ class Shard:
             )
 
 
-def read_manifest(directory: Path, *, follow_links: bool = True) -> dict[str, Any]:
+def read_manifest(directory: Path) -> Manifest:
     """Read the manifest of a finished dataset.
 
     Raises:
         UsageError: there is no dataset.
         StateError: the run is not finished, or the format is newer than this reader.
-        VerifyError: the manifest is damaged, or is a link and `follow_links` is not set.
+        VerifyError: the manifest is damaged.
         StorageError: it cannot be read.
+    """
+    return Manifest.of(plain_manifest(directory), directory)
+
+
+def plain_manifest(directory: Path, *, follow_links: bool = True) -> dict[str, Any]:
+    """Read a manifest as plain values, of which nothing is checked; raises as `read_manifest`.
+
+    Without `follow_links`, a link in its place is a `VerifyError`.
     """
     path = directory / MANIFEST
     if not os.path.lexists(path):
@@ -184,8 +190,13 @@ def surrounding_dataset(path: Path) -> Path | None:
     return next((p for p in parents if begins_with(p / MANIFEST, MANIFEST_BEGINNING)), None)
 
 
-def manifest_in(place: Place) -> dict[str, Any]:
-    """Return the manifest of a finished dataset in any place, unchecked; see `read_manifest`."""
+def manifest_in(place: Place) -> Manifest:
+    """Return the manifest of a finished dataset in any place; raises as `read_manifest`."""
+    return Manifest.of(plain_manifest_in(place), place.where)
+
+
+def plain_manifest_in(place: Place) -> dict[str, Any]:
+    """Return what `plain_manifest` does, of a dataset in any place."""
     try:
         content = place.read(MANIFEST)
     except FileNotFoundError:
@@ -255,86 +266,67 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def read_intact_manifest(directory: Path) -> dict[str, Any]:
-    """Read the manifest of a finished dataset, and check that it has not been changed.
+def read_intact_manifest(directory: Path) -> Manifest:
+    """Read the manifest of a finished dataset, and check that it is complete and not changed.
 
     Raises:
-        TokmillError: see `read_manifest`; also VerifyError: its own sha256 does not match.
+        TokmillError: see `read_manifest` and `Manifest.check_complete`; also VerifyError: its own
+            sha256 does not match.
     """
-    return _intact(read_manifest(directory), directory)
+    return _intact(plain_manifest(directory), directory)
 
 
-def intact_manifest_in(place: Place) -> dict[str, Any]:
+def intact_manifest_in(place: Place) -> Manifest:
     """Return what `read_intact_manifest` does, of a dataset in any place."""
-    return _intact(manifest_in(place), place.where)
+    return _intact(plain_manifest_in(place), place.where)
 
 
-def _intact(manifest: dict[str, Any], where: Path | str) -> dict[str, Any]:
-    if not is_intact(manifest):
+def _intact(data: Mapping[str, Any], where: Path | str) -> Manifest:
+    if not is_intact(data):
         raise VerifyError(
             f"{where}/{MANIFEST}: its own sha256 does not match: it was changed; see tokmill verify"
         )
-    check_complete(manifest, where)
+    manifest = Manifest.of(data, where)
+    manifest.check_complete()
     return manifest
 
 
-def is_intact(manifest: dict[str, Any]) -> bool:
-    """Return whether a manifest has the sha256 that it names."""
+def sound_manifest(content: bytes, where: str) -> Manifest | None:
+    """Return the manifest with this content; None if it was changed, or a value is wrong."""
     try:
-        return bool(manifest.get("sha256") == manifest_sha256(manifest))
-    except RecursionError:  # nested too deeply to be written as JSON
-        return False
+        data = json.loads(content)
+        if not isinstance(data, dict) or not is_intact(data):
+            return None
+        manifest = Manifest.of(data, where)
+        _ = manifest.files, manifest.sources  # checked when they are looked at
+    except (ValueError, RecursionError, VerifyError):
+        return None
+    return manifest
 
 
-def check_complete(manifest: Mapping[str, Any], where: Path | str) -> None:
-    """Check that a manifest has all keys that readers need, and that its values agree.
-
-    `where`: its directory, or the URL of its place.
-
-    Raises:
-        VerifyError: names the first value that is wrong.
-    """
-    if problem := shape_problem(manifest) or contradiction(manifest):
-        raise VerifyError(f"{where}/{MANIFEST}: damaged manifest: {problem}")
-
-
-def check_readable(manifest: Mapping[str, Any], where: Path | str) -> None:
-    """Check what `check_complete` does, but for the two longest lists: `files` and `sources`.
-
-    To read documents nobody needs them, but for their origins, which look at `sources` themselves.
-
-    Raises:
-        VerifyError: see `check_complete`.
-    """
-    if problem := shape_problem(manifest, left_out=LISTS):
-        raise VerifyError(f"{where}/{MANIFEST}: damaged manifest: {problem}")
-
-
-def open_shard(directory: Path, manifest: dict[str, Any], entry: Mapping[str, Any]) -> Shard:
+def open_shard(directory: Path, manifest: Manifest, entry: ShardRow) -> Shard:
     """Return the shard of a row of the manifest.
 
     Raises:
         VerifyError: a file is missing, or differs from the manifest: another number of documents or
-            tokens, or tokens of another size; or the row does not name a shard.
+            tokens, or tokens of another size.
         StorageError: a file cannot be read, or too many files are open.
     """
-    name = entry["name"]
-    if not DATASET_FILE.fullmatch(f"{name}.bin"):
-        raise VerifyError(f"{directory / MANIFEST}: {name!r} is not the name of a shard")
-    dtype = np.dtype(manifest["dtype"]).newbyteorder("<")
+    name = entry.name
+    dtype = np.dtype(manifest.dtype).newbyteorder("<")
     kinds: dict[str, np.dtype[Any]] = {"bin": dtype}
-    kinds |= {ending: SIDECARS[ending] for ending in sidecars_of(manifest)}
+    kinds |= {ending: SIDECARS[ending] for ending in manifest.sidecars}
     index = directory / f"{name}.idx"
-    lengths, offsets = open_index(index, entry["documents"], dtype.itemsize)
+    lengths, offsets = open_index(index, entry.documents, dtype.itemsize)
     bodies = {}
     for ending, kind in kinds.items():
         path = directory / f"{name}.{ending}"
         with read_errors(path):
             bodies[ending] = FileArray(OpenFile(path), kind)
-        if len(bodies[ending]) != entry["tokens"]:
+        if len(bodies[ending]) != entry.tokens:
             raise VerifyError(
                 f"{path}: {plural(len(bodies[ending]), 'token')}, the manifest says "
-                f"{entry['tokens']:,}; see tokmill verify"
+                f"{entry.tokens:,}; see tokmill verify"
             )
     mask, weights = bodies.get("mask"), bodies.get("weight")
-    return Shard(name, entry["split"], bodies["bin"], lengths, offsets, mask, weights, index)
+    return Shard(name, entry.split, bodies["bin"], lengths, offsets, mask, weights, index)

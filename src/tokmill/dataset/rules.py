@@ -7,8 +7,7 @@ here: runs under the rule before do not continue then, and mixes say what differ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 READING, RENDERING, CHATS = "reading", "rendering", "chats"
 
@@ -45,10 +44,11 @@ def rules_of_kind(kind: str) -> dict[str, list[int]]:
     return {name: [len(HISTORY[name])] for name in _OF_KIND[kind]}
 
 
-def rules_in(written: Mapping[str, Any], kind: str) -> dict[str, list[int]]:
-    """Return the rules in a plan or a manifest; where there are none, they are the first ones."""
-    rules: dict[str, list[int]] = written.get("rules", {name: [1] for name in _OF_KIND[kind]})
-    return rules
+def rules_in(written: Mapping[str, Sequence[int]] | None, kind: str) -> dict[str, list[int]]:
+    """Return the rules of a plan or a manifest; where there are none, they are the first ones."""
+    if written is None:
+        return {name: [1] for name in _OF_KIND[kind]}
+    return {name: list(numbers) for name, numbers in written.items()}
 
 
 def joined_rules(rules: list[dict[str, list[int]]]) -> dict[str, list[int]]:

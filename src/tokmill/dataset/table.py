@@ -20,7 +20,7 @@ def documents_table(documents: Documents, origins: OriginFinder) -> pa.Table:
     Raises:
         TokmillError: an index, the origins or the kept fields are missing or damaged.
     """
-    kept = tuple(documents.manifest.get("keep", ()))
+    kept = documents.manifest.keep
     tables = [_of_shard(documents, origins, index) for index in range(len(documents.entries))]
     if tables:
         return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
@@ -33,18 +33,18 @@ def _of_shard(documents: Documents, origins: OriginFinder, index: int) -> pa.Tab
     entry, shard = documents.entries[index], documents.shard(index)
     n_documents = len(shard.lengths)
     columns = {
-        "split": _repeated(entry["split"], n_documents),
-        "shard": _repeated(entry["name"], n_documents),
+        "split": _repeated(entry.split, n_documents),
+        "shard": _repeated(entry.name, n_documents),
         "tokens": pa.array(shard.lengths[:], pa.int32()),
         "path": pa.nulls(n_documents, pa.dictionary(pa.int32(), pa.string())),
         "record": pa.nulls(n_documents, pa.int64()),
     }
-    if "first_slice" in entry:
-        paths = pa.array([source["path"] for source in documents.manifest["sources"]], pa.string())
+    if entry.first_slice is not None:
+        paths = pa.array([file.path for file in documents.manifest.input_files], pa.string())
         sources = pa.array(origins.sources(entry), pa.int32())
         columns["path"] = pa.DictionaryArray.from_arrays(sources, paths)
         columns["record"] = pa.array(origins.records(entry), pa.int64())
-    if "keep" in documents.manifest:
+    if documents.manifest.keep:
         first = int(documents.firsts[index])
         kept = documents.metadata(first, n_documents)
         columns |= {name: kept.column(name) for name in kept.column_names}

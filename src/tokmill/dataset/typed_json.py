@@ -1,10 +1,9 @@
-"""Values of JSON as frozen dataclasses: one checker, driven by the types of their fields.
+"""Values of JSON as typed values: one checker, driven by the types of their fields.
 
 A manifest, a plan or a record may come from a stranger, with a sum that fits. It is read here, so
 code behind it takes every attribute without a question:
 
-    @dataclass(frozen=True)
-    class Token:
+    class Token(NamedTuple):
         id: Id
         token: Text
 
@@ -22,7 +21,17 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from functools import cache, partial
-from typing import Annotated, Any, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    TypeAlias,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from tokmill.words import printable
 
@@ -79,11 +88,13 @@ def to_json(value: Any) -> Any:
     """
     if hasattr(value, "as_json"):
         return value.as_json()
-    if hasattr(value, "__dataclass_fields__"):
+    if hasattr(value, "_fields") or hasattr(value, "__dataclass_fields__"):
+        kind: Any = type(value)
+        defaults = _defaults(kind)
         return {
-            field.name: to_json(getattr(value, field.name))
-            for field in fields(value)
-            if field.default is MISSING or getattr(value, field.name) != field.default
+            name: to_json(getattr(value, name))
+            for name in field_kinds(kind)[0]
+            if name not in defaults or getattr(value, name) != defaults[name]
         }
     if isinstance(value, Mapping):
         return {key: to_json(entry) for key, entry in value.items()}
@@ -91,18 +102,33 @@ def to_json(value: Any) -> Any:
 
 
 @cache
+def _defaults(kind: Any) -> Mapping[str, Any]:
+    """Return the defaults of the fields of a named tuple or a dataclass that have one."""
+    if hasattr(kind, "_fields"):
+        named: Mapping[str, Any] = kind._field_defaults
+        return named
+    found = {}
+    for field in fields(kind):
+        if field.default is not MISSING:
+            found[field.name] = field.default
+        elif field.default_factory is not MISSING:
+            found[field.name] = field.default_factory()
+    return found
+
+
+@cache
 def reader_of(kind: Any) -> _Read:
     """Return what checks a value of JSON and returns it as one of a kind; raises `WrongValue`.
 
-    Kinds: a dataclass, `tuple[kind, ...]` for a list, `tuple[kind, kind]` for one with so many
-    entries, `Mapping[str, kind]` for an object with any keys, `kind | None` for a value that can be
-    null, and strings, numbers and flags. `Annotated` names what a string or number can be: a range,
-    a pattern, or a set of strings.
+    Kinds: a named tuple or a dataclass, `tuple[kind, ...]` for a list, `tuple[kind, kind]` for one
+    with so many entries, `Mapping[str, kind]` for an object with any keys, `kind | None` for a
+    value that can be null, and strings, numbers and flags. `Annotated` names what a string or
+    number can be: a range, a pattern, or a set of strings.
     """
     inner = get_args(kind)
     if get_origin(kind) is Annotated:
         return partial(_limited, inner[1])
-    if get_origin(kind) is types.UnionType:
+    if get_origin(kind) in (types.UnionType, Union):
         read = reader_of(inner[0])
         return lambda value: None if value is None else read(value)
     if get_origin(kind) is tuple:
@@ -142,16 +168,17 @@ class ObjectReader:
 
 
 @cache
-def _object_reader(kind: Any) -> ObjectReader:
-    """Return the reader of the fields of a dataclass."""
+def field_kinds(kind: Any) -> tuple[Mapping[str, Any], frozenset[str]]:
+    """Return the kind of each field of a named tuple or a dataclass, and those with a default."""
     hints = get_type_hints(kind, include_extras=True)
-    names = [field.name for field in fields(kind)]
-    optional = [
-        field.name
-        for field in fields(kind)
-        if field.default is not MISSING or field.default_factory is not MISSING
-    ]
-    return ObjectReader({name: hints[name] for name in names}, frozenset(optional))
+    names = kind._fields if hasattr(kind, "_fields") else [field.name for field in fields(kind)]
+    return {name: hints[name] for name in names}, frozenset(_defaults(kind))
+
+
+@cache
+def _object_reader(kind: Any) -> ObjectReader:
+    """Return the reader of the fields of a named tuple or a dataclass."""
+    return ObjectReader(*field_kinds(kind))
 
 
 def _by_class(kind: Any, value: Any) -> Any:

@@ -8,29 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.checksum import FileEntry, digest_of_chunks, json_chunks
+from tokmill.dataset.checksum import digest_of_chunks, json_chunks
 from tokmill.dataset.documents import close_files
-from tokmill.dataset.layout import CUT_INDEX, LOCK_NAME, MANIFEST, ORIGIN, pack_names
-from tokmill.dataset.manifest_shape import (
-    files_of_packs,
-    files_of_shards,
-    shape_problem,
-)
+from tokmill.dataset.layout import CUT_INDEX, LOCK_NAME, MANIFEST, ORIGIN
+from tokmill.dataset.manifest import Manifest, is_intact
 from tokmill.dataset.origins import origins_problem
 from tokmill.dataset.packs import PackTotals, open_rows, packed_groups
-from tokmill.dataset.reader import is_intact, open_shard
+from tokmill.dataset.reader import open_shard
 from tokmill.dataset.sidecars import METADATA, check_metadata
 from tokmill.errors import TokmillError, UsageError, VerifyError
 from tokmill.urls import shown_place
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
 
+    from tokmill.dataset.checksum import FileEntry
     from tokmill.dataset.file_array import FileArray
+    from tokmill.dataset.manifest import MaskEntry, PackEntry, ShardRow
     from tokmill.dataset.packs import PackReader
     from tokmill.dataset.place import Place
     from tokmill.dataset.reader import Shard
@@ -64,15 +62,17 @@ class Verification:
             raise VerifyError(f"{shown_place(directory)}: verification failed, {n}", self.problems)
 
 
-def verify(place: Place, manifest: dict[str, Any]) -> Verification:
+def verify(place: Place, data: dict[str, Any]) -> Verification:
     """Check a dataset against its manifest; a forger who recomputes all checksums is not found.
+
+    `data`: the plain values of the manifest.
 
     Opens only regular files of the place, and follows no link in it. In an object store, sizes and
     checksums of all objects are compared: equal ones mean that every byte is the one that was
     written. Indexes, ids and masks are checked where the dataset was copied to a disk.
     """
     close_files()  # a reader of this process may hold files that were replaced since
-    checks = _Checks(place, manifest)
+    checks = _Checks(place, data)
     checks.run()
     counts = (checks.n_files, checks.n_bytes, checks.n_shards, checks.n_documents, checks.n_tokens)
     return Verification(*counts, notes=tuple(checks.notes), problems=tuple(checks.problems))
@@ -92,7 +92,8 @@ class _Checks:
     """
 
     place: Place
-    manifest: dict[str, Any]
+    data: dict[str, Any]
+    manifest: Manifest = field(init=False, repr=False)
     n_files: int = 0
     n_bytes: int = 0
     n_shards: int = 0
@@ -106,27 +107,30 @@ class _Checks:
 
     def run(self) -> None:
         """Check everything that can be checked."""
-        manifest = self.manifest
-        if not is_intact(manifest):
+        if not is_intact(self.data):
             self._found(f"{MANIFEST}: its own sha256 does not match: it was changed")
         # Blanks, escapes and repeated keys are in the file alone.
-        elif b"".join(self.place.chunks(MANIFEST)) != b"".join(json_chunks(manifest)):
+        elif b"".join(self.place.chunks(MANIFEST)) != b"".join(json_chunks(self.data)):
             self._found(f"{MANIFEST}: its bytes are not the ones that were written: it was changed")
-        if problem := shape_problem(manifest):
+        try:
+            self.manifest = Manifest.of(self.data, "")
+            files, _ = self.manifest.files, self.manifest.sources
+        except VerifyError as error:
+            problem = str(error).removeprefix(f"/{MANIFEST}: damaged manifest: ")
             self._found(f"{MANIFEST}: cannot be checked further: {problem}")
             return
-        present = self._check_files()
+        present = self._check_files(files)
         if self.place.mapped is not None:
             self._check_shards(self.place.mapped, present)
 
-    def _check_files(self) -> set[str]:
+    def _check_files(self, files: Sequence[FileEntry]) -> set[str]:
         """Check every file against the manifest; return the names of those that are there.
 
         Names that begin with a dot are noted and not opened, and so are indexes of packs that
         were replaced.
         """
         manifest, entries = self.manifest, self.place.entries()
-        listed = Counter(entry["name"] for entry in manifest["files"])
+        listed = Counter(entry.name for entry in manifest.files)
         for name, n_bytes in entries.items():
             is_left = CUT_INDEX.fullmatch(name) is not None and name not in listed
             if is_left or any(part.startswith(".") for part in name.split("/")):
@@ -135,12 +139,12 @@ class _Checks:
                 self._found(f"{name}: a link or a directory, not a file of the dataset")
             elif name not in listed and name != MANIFEST:
                 self._found(f"{name}: not listed in the manifest")
-        needed = (*files_of_shards(manifest["shards"], manifest), *files_of_packs(manifest))
+        needed = (*manifest.files_of_shards(manifest.shards), *manifest.files_of_packs())
         self.problems += [
             f"{MANIFEST}: does not list {name}" for name, _ in needed if name not in listed
         ]
         self.problems += [f"{MANIFEST}: lists {name} twice" for name, n in listed.items() if n > 1]
-        for entry in map(FileEntry.from_json, manifest["files"]):
+        for entry in files:
             if entries.get(entry.name) is not None:
                 self._check_file(entry)
             elif entry.name not in entries:
@@ -161,18 +165,18 @@ class _Checks:
     def _check_shards(self, directory: Path, present: set[str]) -> None:
         """Check every shard; the sums and the packs only if every shard could be read."""
         manifest, n_before = self.manifest, len(self.problems)
-        n_slices = sum(len(source.get("slices", (0,))) for source in manifest["sources"])
-        for entry in manifest["shards"]:
-            if not present.issuperset(_names(files_of_shards([entry], manifest))):
+        n_slices = manifest.n_slices
+        for entry in manifest.shards:
+            if not present.issuperset(_names(manifest.files_of_shards([entry]))):
                 continue  # a problem already
-            if "first_slice" in entry:
-                name, n_left = f"{entry['name']}.{ORIGIN}", n_slices - entry["first_slice"]
-                if problem := origins_problem(directory / name, entry["documents"], n_left):
+            if entry.first_slice is not None:
+                name, n_left = f"{entry.name}.{ORIGIN}", n_slices - entry.first_slice
+                if problem := origins_problem(directory / name, entry.documents, n_left):
                     self._found(f"{name}: {problem}")
             try:
-                if "keep" in manifest:
-                    name = f"{entry['name']}.{METADATA}"
-                    check_metadata(directory / name, manifest["keep"], entry["documents"])
+                if manifest.keep:
+                    name = f"{entry.name}.{METADATA}"
+                    check_metadata(directory / name, manifest.keep, entry.documents)
                 shard = open_shard(directory, manifest, entry)
             except VerifyError as error:
                 self._found(_said_by(error, directory))
@@ -182,12 +186,12 @@ class _Checks:
             self.n_documents += len(shard.lengths)
             self.n_tokens += len(shard.tokens)
             self.n_shards += 1
-        if self.n_shards < len(manifest["shards"]):
+        if self.n_shards < len(manifest.shards):
             return
         is_sound = len(self.problems) == n_before
         self._check_totals()
-        has_packs = present.issuperset(_names(files_of_packs(manifest)))
-        if "packs" in manifest and is_sound and has_packs:
+        has_packs = present.issuperset(_names(manifest.files_of_packs()))
+        if manifest.packs and is_sound and has_packs:
             self._check_packs(directory)
 
     def _found(self, problem: str) -> None:
@@ -206,33 +210,33 @@ class _Checks:
 
     def _check_tokens(self, shard: Shard) -> None:
         """Check the ids of a shard whose index has no problem, and its mask or its ends."""
-        tokenizer, vocab_size = self.manifest["tokenizer"], self.manifest["tokenizer"]["vocab_size"]
+        tokenizer, vocab_size = self.manifest.tokenizer, self.manifest.tokenizer.vocab_size
         for _, ids in _chunked(shard.tokens):
             if (largest := int(ids.max())) >= vocab_size:
                 self._found(f"{shard.name}: id {largest} is outside the vocabulary of {vocab_size}")
                 break
-        if "mask" in self.manifest:
-            self._check_mask(shard)
+        if self.manifest.mask is not None:
+            self._check_mask(shard, self.manifest.mask)
             return
         starts, ends = _bounds(shard)
-        eos, bos = tokenizer["eos"]["id"], tokenizer["bos"]
+        eos, bos = tokenizer.eos.id, tokenizer.bos
         wrong = np.flatnonzero(shard.tokens[ends - 1] != eos)
         if len(wrong):
             self._found(
                 f"{shard.name}: document {wrong[0]} does not end in eos {eos} ({len(wrong)} such)"
             )
-        wrong = np.flatnonzero(shard.tokens[starts] != bos["id"]) if bos is not None else wrong[:0]
+        wrong = np.flatnonzero(shard.tokens[starts] != bos.id) if bos is not None else wrong[:0]
         if len(wrong):
             self._found(f"{shard.name}: document {wrong[0]} does not begin with bos")
 
-    def _check_mask(self, shard: Shard) -> None:
+    def _check_mask(self, shard: Shard, rule: MaskEntry) -> None:
         """Check the mask, weights and ends of a shard whose index has no problem."""
         name, mask = f"{shard.name}.mask", shard.mask
         if mask is None:
             self._found(f"{name}: missing")
             return
         starts, ends = _bounds(shard)
-        if last_ids := self.manifest["mask"]["ends"]["last_ids"]:
+        if last_ids := rule.ends.last_ids:
             other = np.flatnonzero(~np.isin(shard.tokens[ends - 1], last_ids))
             if len(other) and not self.first_other_end:
                 last_id = int(shard.tokens[ends[other[0]] - 1])
@@ -261,33 +265,32 @@ class _Checks:
 
     def _check_totals(self) -> None:
         """Check the sums of the manifest against those of the shards, and against each other."""
-        stated, rule = self.manifest["totals"], self.manifest.get("mask")
-        totals = {"documents": self.n_documents, "tokens": self.n_tokens}
+        stated, rule = self.manifest.totals, self.manifest.mask
+        found = {"documents": self.n_documents, "tokens": self.n_tokens}
         if rule is not None:
-            totals["trained_tokens"] = self.n_trained
-            if rule["alignment"] != "target":
-                self._found(f"{MANIFEST}: mask alignment is {rule['alignment']}, not target")
-            if self.n_other_ends > rule["cut"]:
+            found["trained_tokens"] = self.n_trained
+            if rule.alignment != "target":
+                self._found(f"{MANIFEST}: mask alignment is {rule.alignment}, not target")
+            if self.n_other_ends > rule.cut:
                 self._found(
-                    f"{self.first_other_end}, which the end rule ({rule['ends']['rule']}) does not "
-                    f"allow ({self.n_other_ends} such, {rule['cut']} were cut)"
+                    f"{self.first_other_end}, which the end rule ({rule.ends.rule}) does not "
+                    f"allow ({self.n_other_ends} such, {rule.cut} were cut)"
                 )
-        for key, n in totals.items():
-            if stated.get(key, 0) != n:
-                self._found(f"{MANIFEST}: says {stated.get(key, 0)} {key}, the shards hold {n}")
-            by_source = sum(source.get(key, 0) for source in self.manifest["sources"])
+        for key, n in found.items():
+            said = getattr(stated, key)
+            if said != n:
+                self._found(f"{MANIFEST}: says {said} {key}, the shards hold {n}")
+            by_source = sum(getattr(source.counts, key) for source in self.manifest.sources)
             if by_source != n:
                 self._found(f"{MANIFEST}: its sources sum to {by_source} {key}, not {n}")
-        left_out = sum(stated["drops"].values()) + sum(stated["rejects"].values())
-        outcomes = stated["documents"] + left_out
-        extra = stated.get("extra", 0)
-        if outcomes != stated["records"] + extra:
-            and_extra = f" and {extra} extra" if extra else ""
+        outcomes = stated.documents + stated.drops.total() + stated.rejects.total()
+        if outcomes != stated.records + stated.extra:
+            and_extra = f" and {stated.extra} extra" if stated.extra else ""
             self._found(
                 f"{MANIFEST}: documents + drops + rejects = {outcomes}, "
-                f"but {plural(stated['records'], 'record')}{and_extra}"
+                f"but {plural(stated.records, 'record')}{and_extra}"
             )
-        if sum(self.manifest["length_histogram"]) != totals["documents"]:
+        if sum(self.manifest.length_histogram) != self.n_documents:
             self._found(f"{MANIFEST}: its length histogram does not count every document")
 
     def _check_packs(self, directory: Path) -> None:
@@ -295,9 +298,8 @@ class _Checks:
 
         Of documents, a split may have none. Memory: see `packs.packed_groups`.
         """
-        packs, shards = self.manifest["packs"], self.manifest["shards"]
-        splits = {entry["split"] for entry in shards}
-        are_cut = all("last" in pack for pack in packs.values())
+        packs, splits = self.manifest.packs, set(self.manifest.splits)
+        are_cut = all(pack.last for pack in packs.values())
         if set(packs) != splits and not (are_cut and set(packs) < splits):
             found, expected = (" and ".join(sorted(names)) or "none" for names in (packs, splits))
             self._found(f"{MANIFEST}: packs of {found}, shards of {expected}")
@@ -305,8 +307,8 @@ class _Checks:
         for split, pack in packs.items():
             try:
                 source = open_rows(directory, self.manifest, split)
-                problem = _pack_problem(source, split, pack, shards)
-                if not problem and "shards" in pack:
+                problem = _pack_problem(source, split, pack, self.manifest.of_split(split))
+                if not problem and pack.shards:
                     problem = _rows_problem(directory, self.manifest, source, split)
             except (UsageError, VerifyError) as error:
                 problem = _said_by(error, directory)
@@ -358,14 +360,16 @@ def _weight_problem(mask: FileArray, weights: FileArray) -> str:
 
 
 def _pack_problem(
-    source: PackReader, split: str, pack: dict[str, Any], shards: Sequence[Mapping[str, Any]]
+    source: PackReader, split: str, pack: PackEntry, shards: Sequence[ShardRow]
 ) -> str:
-    """Return a difference of a pack index from packing again, or from the manifest, or ''."""
+    """Return a difference of a pack index from packing again, or from the manifest, or ''.
+
+    `shards`: of the split.
+    """
     kept = source.packs.columns()
-    of_split = [entry for entry in shards if entry["split"] == split]
     totals, difference = PackTotals(), ""
-    names, stops = pack_names(split, pack), [1, 0, 0]  # row 0 begins with sample 0
-    for packs in totals.counted(packed_groups(source.directory, of_split, pack)):
+    names, stops = pack.index_names(split), [1, 0, 0]  # row 0 begins with sample 0
+    for packs in totals.counted(packed_groups(source.directory, shards, pack.capacity, pack.last)):
         rows, *others = packs.columns()
         expected = (rows[1:] + stops[1], *others)
         for i, (name, values) in enumerate(zip(names, expected, strict=True)):
@@ -383,17 +387,19 @@ def _pack_problem(
             return f"{name}: {plural(len(values), 'number')}, packing the samples gives {n}"
     if difference or kept[0][0] != 0:
         return difference or f"{names[0]}: entry 0 is {kept[0][0]}, packing the samples gives 0"
-    for key, value in totals.as_json(of_split, pack).items():
-        if pack.get(key) != value:
-            return f"{MANIFEST}: says {pack.get(key)} {key} of packs of {split}, found {value}"
+    found = totals.entry(shards, pack.capacity, pack.last)
+    for key in ("rows", "samples", "tokens", "fill", "pieces", "padding", "left_out"):
+        said, value = getattr(pack, key), getattr(found, key)
+        if said != value:
+            return f"{MANIFEST}: says {said} {key} of packs of {split}, found {value}"
     return ""
 
 
-def _rows_problem(directory: Path, manifest: dict[str, Any], source: PackReader, split: str) -> str:
+def _rows_problem(directory: Path, manifest: Manifest, source: PackReader, split: str) -> str:
     """Return the first difference between packed rows and the index, or ''."""
     first_row, capacity = 0, source.capacity
-    shards = manifest["packs"][split]["shards"]
-    n_rows = sum(entry["documents"] for entry in shards)
+    shards = manifest.packs[split].shards
+    n_rows = sum(entry.documents for entry in shards)
     if n_rows != source.packs.n_rows:
         rows = plural(n_rows, "packed row")
         return f"{MANIFEST}: {rows} of {split}, the index has {source.packs.n_rows}"

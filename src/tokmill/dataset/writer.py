@@ -18,6 +18,7 @@ import numpy as np
 
 from tokmill.dataset.checksum import Digest, FileEntry, digest_of
 from tokmill.dataset.layout import ORIGIN, REJECTS, SIDECARS, Split
+from tokmill.dataset.manifest import ShardRow
 from tokmill.dataset.origins import OriginEncoder
 from tokmill.dataset.sidecars import MAX_LENGTH, METADATA, IndexWriter, MetadataEncoder
 from tokmill.dataset.typed_json import Positive
@@ -58,16 +59,12 @@ class ShardEntry:
     tokens: Positive
     files: tuple[FileEntry, ...]
 
-    def as_row(self, first_slice: int = 0) -> dict[str, Any]:
+    def as_row(self, first_slice: int = 0) -> ShardRow:
         """Return the shard's row in the manifest; `first_slice`: the number of its part's first."""
+        name = self.files[0].name.removesuffix(".bin")
         has_origins = any(entry.name.endswith(f".{ORIGIN}") for entry in self.files)
-        return {
-            **({"first_slice": first_slice} if has_origins else {}),
-            "name": self.files[0].name.removesuffix(".bin"),
-            "split": self.split,
-            "documents": self.documents,
-            "tokens": self.tokens,
-        }
+        number = first_slice if has_origins else None
+        return ShardRow(name, self.split, self.documents, self.tokens, number)
 
 
 class HashedFile(PendingFile):

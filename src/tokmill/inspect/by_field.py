@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from tokmill.dataset.manifest import Manifest
+
 MOST_VALUES = 100_000
 """Values that are counted, in memory; an address is another one for each document."""
 
@@ -25,9 +27,9 @@ _DOCUMENTS = 64 * GROUP
 """That are read at once: whole groups of the file, which is opened for each."""
 
 
-def check_kept(manifest: Mapping[str, Any], field: str) -> None:
+def check_kept(manifest: Manifest, field: str) -> None:
     """Check that a field was kept beside the documents of a dataset; raises `UsageError`."""
-    kept = manifest.get("keep", [])
+    kept = manifest.keep
     if field in kept:
         return
     there = (
@@ -47,9 +49,7 @@ def most_frequent(counts: Sequence[Mapping[str, Any]], most: int) -> list[Mappin
     return rows
 
 
-def counts_by_field(
-    directory: Path, manifest: Mapping[str, Any], field: str
-) -> list[dict[str, Any]]:
+def counts_by_field(directory: Path, manifest: Manifest, field: str) -> list[dict[str, Any]]:
     """Return `value`, `documents` and `tokens` of each value of a kept field, most tokens first.
 
     Documents without a value are those of `NO_VALUE`.
@@ -62,16 +62,16 @@ def counts_by_field(
     import pyarrow.compute as pc  # 25 ms that other statistics do without
 
     check_kept(manifest, field)
-    checked = CheckedFiles.of(directory, dict(manifest))
+    checked = CheckedFiles.of(directory, manifest.files)
     documents: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
-    for entry in manifest["shards"]:
-        paths = [directory / f"{entry['name']}.{ending}" for ending in ("idx", METADATA)]
+    for entry in manifest.shards:
+        paths = [directory / f"{entry.name}.{ending}" for ending in ("idx", METADATA)]
         checked.check(paths)
-        lengths, _ = open_index(paths[0], entry["documents"])
-        for start in range(0, entry["documents"], _DOCUMENTS):
-            stop = min(start + _DOCUMENTS, entry["documents"])
-            column = read_metadata(paths[1], manifest["keep"], start, stop).column(field)
+        lengths, _ = open_index(paths[0], entry.documents)
+        for start in range(0, entry.documents, _DOCUMENTS):
+            stop = min(start + _DOCUMENTS, entry.documents)
+            column = read_metadata(paths[1], manifest.keep, start, stop).column(field)
             encoded = pc.fill_null(column, NO_VALUE).combine_chunks().dictionary_encode()
             numbers, values = encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
             n_documents = np.bincount(numbers, minlength=len(values))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shlex
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokmill.tokenizer.markers import Marker, kept_markers
 from tokmill.words import plural, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from tokmill.dataset.manifest import Manifest
 
 _MOST_NAMED = 3
 
@@ -49,23 +51,23 @@ def _advice(marker: Marker, *, is_at_ends: bool, can_separate: bool) -> str:
     return "this tokenizer has no such token"
 
 
-def markers_row(manifest: Mapping[str, Any]) -> str:
+def markers_row(manifest: Manifest) -> str:
     """Return that line for a finished dataset of pretraining; '' if none."""
-    totals = manifest["totals"]
-    counters = totals.get("counters", {})
+    totals = manifest.totals
+    counters = totals.counters
     if not kept_markers(counters):
         return ""
-    return markers_line(counters, totals["documents"], can_separate=_can_separate(manifest))
+    return markers_line(counters, totals.documents, can_separate=_can_separate(manifest))
 
 
-def _can_separate(manifest: Mapping[str, Any]) -> bool:
+def _can_separate(manifest: Manifest) -> bool:
     """Return whether a finished dataset was made of text files without a separator."""
-    settings = manifest["config"].get("input", {})
-    if settings.get("text_separator"):
+    settings = manifest.config.input
+    if settings.text_separator:
         return False
-    if settings.get("format", "auto") != "auto":
-        return bool(settings["format"] == "text")
+    if settings.format != "auto":
+        return settings.format == "text"
     from tokmill.sources.formats import format_named  # takes 30 ms, with Arrow
 
-    suffixes = {suffix for row in manifest["sources"] for suffix in PurePath(row["path"]).suffixes}
+    suffixes = {suffix for file in manifest.input_files for suffix in PurePath(file.path).suffixes}
     return not suffixes.isdisjoint(format_named("text").suffixes)

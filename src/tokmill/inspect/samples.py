@@ -20,6 +20,7 @@ from tokmill.inspect.by_field import counts_by_field
 from tokmill.inspect.statistics import read_statistics
 from tokmill.inspect.summary import noticed, share_of
 from tokmill.settings.load import build_config
+from tokmill.settings.names import plain
 from tokmill.settings.sft import SftSettings
 from tokmill.tokenizer.control_tokens import added_tokens, kept_as_text
 from tokmill.tokenizer.decode import TokenDecoder, TokenRun, escaped
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tokmill.dataset.manifest import InputFile, Manifest
     from tokmill.dataset.origins import Origin
     from tokmill.inspect.statistics import Statistics
     from tokmill.tokenizer.tokenizer import Tokenizer
@@ -114,13 +116,13 @@ class SampleReader:
     def __init__(
         self,
         directory: Path,
-        manifest: Mapping[str, Any],
+        manifest: Manifest,
         tokenizer: Tokenizer,
         *,
         by_token: bool = False,
     ) -> None:
         self._directory = directory
-        self._manifest = dict(manifest)
+        self._manifest = manifest
         self.decoder = token_decoder(manifest, tokenizer)
         self._by_token = by_token
         self._origins = OriginFinder(directory, manifest)
@@ -159,7 +161,7 @@ class SampleReader:
         origin, n_unread = None, whole.stop - span.stop
         with suppress(UsageError):  # of imported tokens
             origin = self._origins.find(shard.name, i)
-        meta = self._documents.metadata(number).to_pylist()[0] if "keep" in self._manifest else {}
+        meta = self._documents.metadata(number).to_pylist()[0] if self._manifest.keep else {}
         return Sample(
             number, shard.name, ids, mask, weights, runs, row_start, n_unread, origin, piece, meta
         )
@@ -171,15 +173,15 @@ class SampleReader:
             UsageError: the dataset is not packed, or has no such row.
             VerifyError: its files are broken.
         """
-        if split not in self._manifest.get("packs", {}):
+        if split not in self._manifest.packs:
             raise UsageError(f"{self._directory}: not packed, so it has no rows of {split}")
-        packs = open_packs(self._directory, split, self._manifest["packs"][split])
+        packs = open_packs(self._directory, split, self._manifest.packs[split])
         if not 0 <= number < packs.n_rows:
             raise UsageError(
                 f"{self._directory}: no row {number} of {split}; it holds 0 to {packs.n_rows - 1}"
             )
         of_split = Documents(self._directory, self._manifest, split)
-        is_here = [entry["split"] == split for entry in self._documents.entries]
+        is_here = [entry.split == split for entry in self._documents.entries]
         firsts, samples, start = self._documents.firsts[is_here].tolist(), [], 0
         for found, span in zip(packs.row(number).tolist(), packs.row_pieces(number), strict=True):
             if not 0 <= found < len(of_split):
@@ -191,38 +193,36 @@ class SampleReader:
         return samples
 
 
-def text_decoder(
-    manifest: Mapping[str, Any], tokenizer: Tokenizer
-) -> Callable[[Sequence[int]], str]:
+def text_decoder(manifest: Manifest, tokenizer: Tokenizer) -> Callable[[Sequence[int]], str]:
     """Return a function that decodes the ids of a document, as `inspect --json` shows its text."""
     decoder = token_decoder(manifest, tokenizer)
 
     def decoded(ids: Sequence[int]) -> str:
         return escaped("".join(run.text for run in decoder.runs(ids, (0,) * len(ids))))
 
-    return decoded if manifest.get("kind") == "sft" else decoder.decode
+    return decoded if manifest.is_sft else decoder.decode
 
 
-def token_decoder(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> TokenDecoder:
+def token_decoder(manifest: Manifest, tokenizer: Tokenizer) -> TokenDecoder:
     """Return what decodes the ids of a dataset run by run, see `TokenDecoder.runs`."""
-    is_sft = manifest.get("kind") == "sft"
+    is_sft = manifest.is_sft
     return TokenDecoder(tokenizer, control_ids(manifest, tokenizer), is_sft=is_sft)
 
 
-def control_ids(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> frozenset[int]:
+def control_ids(manifest: Manifest, tokenizer: Tokenizer) -> frozenset[int]:
     """Return the ids of added tokens except ordinary text, eos, bos, and those of the template."""
     added, strings = added_tokens(tokenizer), set(kept_as_text(tokenizer))
-    if manifest.get("kind") == "sft" and (source := _template(manifest, tokenizer)):
+    if manifest.is_sft and (source := _template(manifest, tokenizer)):
         from tokmill.chat.render_pool import emitted_strings
 
         strings |= emitted_strings(source, frozenset(added))
-    named = (manifest["tokenizer"].get(name) for name in ("eos", "bos"))
+    named = (manifest.tokenizer.eos, manifest.tokenizer.bos)
     return frozenset(
-        [*(added[string].id for string in strings), *(token["id"] for token in named if token)]
+        [*(added[string].id for string in strings), *(token.id for token in named if token)]
     )
 
 
-def _template(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> str:
+def _template(manifest: Manifest, tokenizer: Tokenizer) -> str:
     """Return the template of an SFT run, or '' if it cannot be found unchanged.
 
     A dataset keeps it with its tokenizer; a tokenizer that a user names has its own.
@@ -231,13 +231,12 @@ def _template(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> str:
     from tokmill.chat.mask_rule import mask_rule
     from tokmill.chat.template_source import template_source
 
-    expected = manifest.get("mask", {}).get("template_sha256")
+    expected = None if manifest.mask is None else manifest.mask.template_sha256
     kept = tokenizer.chat_template or ""
     if sha256_hex(kept.encode("utf-8", "surrogatepass")) == expected:
         return checked_source(kept, tokenizer.name) if kept else ""
-    known = {field.name for field in dataclasses.fields(SftSettings)}
-    sft = {k: v for k, v in manifest["config"].get("sft", {}).items() if k in known}
     try:
+        sft = plain(manifest.config)["sft"]
         settings = build_config({"sft": sft}, where="the manifest").sft or SftSettings()
         source = template_source(settings, mask_rule(settings).template, tokenizer.chat_template)
     except (UsageError, KeyError):
@@ -245,9 +244,7 @@ def _template(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> str:
     return source if sha256_hex(source.encode()) == expected else ""
 
 
-def statistics_of(
-    directory: Path, manifest: dict[str, Any], moved: str, by: str = ""
-) -> Statistics:
+def statistics_of(directory: Path, manifest: Manifest, moved: str, by: str = "") -> Statistics:
     """Return the statistics of a dataset; without its tokenizer, they say why ids have no texts.
 
     `by`: a kept field, by whose values documents and tokens are counted, too.
@@ -359,7 +356,7 @@ class Choice(TypedDict, total=False):
 
 def chosen_documents(
     directory: Path,
-    manifest: Mapping[str, Any],
+    manifest: Manifest,
     wanted: int | None = None,
     *,
     split: str = "",
@@ -375,13 +372,12 @@ def chosen_documents(
         UsageError: there is no such split or source, or no origins to find a source by.
         VerifyError: a file of origins is damaged.
     """
-    shards, rows = manifest["shards"], manifest["sources"]
-    splits = dict.fromkeys(entry["split"] for entry in shards)
+    shards, files, splits = manifest.shards, manifest.input_files, manifest.splits
     if split and split not in splits:
         raise UsageError(f"split: expected {' or '.join(splits)}; found {split!r}")
-    counts = np.array([one["documents"] for one in shards], np.int64)
+    counts = np.array([shard.documents for shard in shards], np.int64)
     firsts = np.cumsum(counts) - counts
-    places = [i for i, one in enumerate(shards) if split in ("", one["split"])]
+    places = [i for i, one in enumerate(shards) if split in ("", one.split)]
     finder, random = OriginFinder(directory, manifest), Random(seed)  # noqa: S311  no secret
 
     def of_sources(members: npt.NDArray[np.bool_], n: int) -> list[int]:
@@ -395,18 +391,18 @@ def chosen_documents(
                 found += (firsts[i] + random.sample(of_shard.tolist(), len(most))).tolist()
         return found
 
-    names = np.array([row.get("name", row["path"]) for row in rows])
-    has_origins = all("first_slice" in entry for entry in shards)
+    names = np.array([file.name or file.path for file in files])
+    has_origins = all(entry.first_slice is not None for entry in shards)
     groups = list(dict.fromkeys(names.tolist())) if has_origins else []
     n = max(LEAST, min(len(groups), MOST_SOURCES)) if wanted is None else wanted
     if source:
-        found = of_sources(_members(rows, source), n)
+        found = of_sources(_members(files, source), n)
         if not found and n:
             raise UsageError(f"source: {source} has no documents {split}".rstrip())
         return found
     total = int(counts[places].sum())
     if n >= total:
-        return [int(firsts[i]) + k for i in places for k in range(shards[i]["documents"])]
+        return [int(firsts[i]) + k for i in places for k in range(shards[i].documents)]
     found = []
     for i in evenly_spread(len(groups), n):
         found += of_sources(names == groups[i], 1)
@@ -418,7 +414,7 @@ def chosen_documents(
 
 
 def noticed_documents(
-    directory: Path, manifest: Mapping[str, Any], name: str, wanted: int | None = None
+    directory: Path, manifest: Manifest, name: str, wanted: int | None = None
 ) -> list[int]:
     """Return documents of the first records behind the counters whose name contains `name`.
 
@@ -426,30 +422,29 @@ def noticed_documents(
         UsageError: there is no such counter, or no origins to find records by.
         VerifyError: a file of origins is damaged.
     """
-    kept = manifest.get("noticed", {})
+    kept = manifest.noticed
     chosen = [one for one in kept if name in f"{one} {noticed(2, one)}"]
     if not chosen:
         expected = f"expected one of {', '.join(kept)}" if kept else "the run noticed nothing"
         raise UsageError(f"noticed: {expected}; found {name!r}")
     records = [(piece, number) for one in chosen for piece, number in kept[one]]
-    shards, finder, found, first = manifest["shards"], OriginFinder(directory, manifest), [], 0
-    firsts = np.unique([entry.get("first_slice", 0) for entry in shards])
+    shards, finder, found, first = manifest.shards, OriginFinder(directory, manifest), [], 0
+    firsts = np.unique([entry.first_slice or 0 for entry in shards])
     at = np.searchsorted(firsts, [piece for piece, _ in records], "right") - 1
     for entry in shards:
-        if entry.get("first_slice", 0) in firsts[at]:
+        if (entry.first_slice or 0) in firsts[at]:
             found += (first + finder.made_of(entry, records)).tolist()
-        first += entry["documents"]
+        first += entry.documents
     return found[: LEAST if wanted is None else wanted]
 
 
-def _members(rows: Sequence[Mapping[str, Any]], source: str) -> npt.NDArray[np.bool_]:
-    """Return which rows of sources a name, a file or a directory stands for."""
+def _members(files: Sequence[InputFile], source: str) -> npt.NDArray[np.bool_]:
+    """Return which input files a name, a file or a directory stands for."""
     found = [
-        source == row.get("name") or PurePosixPath(row["path"]).is_relative_to(source)
-        for row in rows
+        source == file.name or PurePosixPath(file.path).is_relative_to(source) for file in files
     ]
     if not any(found):
-        names = list(dict.fromkeys(row.get("name", row["path"]) for row in rows))
+        names = list(dict.fromkeys(file.name or file.path for file in files))
         n_more = len(names) - _MOST_LISTED
         more = f" and {plural(n_more, 'other')}" if n_more > 0 else ""
         listed = ", ".join(names[:_MOST_LISTED])

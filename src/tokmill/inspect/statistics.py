@@ -18,7 +18,6 @@ import numpy as np
 from tokmill.dataset.checked import CheckedFiles
 from tokmill.dataset.checksum import document_hash
 from tokmill.dataset.counts import documents_by_length
-from tokmill.dataset.manifest_shape import sidecars_of
 from tokmill.dataset.reader import open_shard
 from tokmill.dataset.sidecars import open_index
 from tokmill.errors import VerifyError
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tokmill.dataset.manifest import Manifest
     from tokmill.dataset.reader import Shard
 
     Counts = npt.NDArray[np.int64]
@@ -114,7 +114,7 @@ class Lengths:
         return int(self.counts @ np.maximum(self.values - context, 0))
 
 
-def read_lengths(directory: Path, manifest: Mapping[str, Any]) -> Lengths:
+def read_lengths(directory: Path, manifest: Manifest) -> Lengths:
     """Return the lengths of all documents; memory does not grow with their number.
 
     Raises:
@@ -123,8 +123,8 @@ def read_lengths(directory: Path, manifest: Mapping[str, Any]) -> Lengths:
     """
 
     def chunks() -> Iterator[npt.NDArray[np.int32]]:
-        for entry in manifest["shards"]:
-            lengths, _ = open_index(directory / f"{entry['name']}.idx", entry["documents"])
+        for entry in manifest.shards:
+            lengths, _ = open_index(directory / f"{entry.name}.idx", entry.documents)
             for start in range(0, len(lengths), _CHUNK_DOCUMENTS):
                 yield lengths[start : start + _CHUNK_DOCUMENTS]
 
@@ -225,7 +225,7 @@ def _counts(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_statistics(
-    directory: Path, manifest: dict[str, Any], text_of: Callable[[int], str] | None = None
+    directory: Path, manifest: Manifest, text_of: Callable[[int], str] | None = None
 ) -> Statistics:
     """Return the statistics of a dataset, of whose shards all tokens are read.
 
@@ -237,14 +237,14 @@ def read_statistics(
         StorageError: one cannot be read, or the temporary directory cannot be written to.
     """
     name = text_of or (lambda _: "")
-    checked = CheckedFiles.of(directory, manifest)
-    counts = np.zeros(manifest["tokenizer"]["vocab_size"], np.int64)
+    checked = CheckedFiles.of(directory, manifest.files)
+    counts = np.zeros(manifest.tokenizer.vocab_size, np.int64)
     splits: dict[str, dict[str, int]] = {}
     with tempfile.TemporaryDirectory(prefix="tokmill-stats-") as folder:
-        hashes = _Hashes(Path(folder), sum(entry["documents"] for entry in manifest["shards"]))
-        for entry in manifest["shards"]:
-            endings = ("idx", "bin", *sidecars_of(manifest))
-            checked.check(directory / f"{entry['name']}.{ending}" for ending in endings)
+        hashes = _Hashes(Path(folder), sum(entry.documents for entry in manifest.shards))
+        for entry in manifest.shards:
+            endings = ("idx", "bin", *manifest.sidecars)
+            checked.check(directory / f"{entry.name}.{ending}" for ending in endings)
             shard = open_shard(directory, manifest, entry)
             shard.check_index()
             _count_ids(directory, shard, counts)
@@ -255,7 +255,7 @@ def read_statistics(
         duplicates = hashes.duplicates()
     lengths = read_lengths(directory, manifest)
     prompts = None
-    if "mask" in sidecars_of(manifest):
+    if manifest.mask is not None:
         prompts = Lengths.of(_prompt_lengths(directory, manifest))
     checked.finish()
     never = np.flatnonzero(counts == 0)
@@ -267,7 +267,7 @@ def read_statistics(
         for ids in (often[counts[often] > 0], spread)
     )
     return Statistics(
-        manifest["totals"], splits, tuple(manifest["sources"]), lengths, counts,
+        manifest.plain["totals"], splits, tuple(manifest.plain["sources"]), lengths, counts,
         frequent, unused, len(never), duplicates,
         prompts=prompts,
     )  # fmt: skip
@@ -285,9 +285,9 @@ def _count_ids(directory: Path, shard: Shard, counts: Counts) -> None:
         counts += np.bincount(ids, minlength=len(counts))
 
 
-def _prompt_lengths(directory: Path, manifest: dict[str, Any]) -> Iterator[npt.NDArray[np.int64]]:
+def _prompt_lengths(directory: Path, manifest: Manifest) -> Iterator[npt.NDArray[np.int64]]:
     """Yield the tokens before the first trained one of each document."""
-    for entry in manifest["shards"]:
+    for entry in manifest.shards:
         shard = open_shard(directory, manifest, entry)
         start = 0
         if shard.mask is None:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.counts import CHECKED, ROUTED, SKIPPED, USUAL
 from tokmill.dataset.layout import MANIFEST, PLAN
+from tokmill.dataset.manifest import EngineEntry
 from tokmill.dataset.rules import rule_in_words, rules_in
+from tokmill.dataset.typed_json import from_json
 from tokmill.engines.engine import REFERENCE
 from tokmill.inspect.kept_markers import markers_line, markers_row
 from tokmill.rendering.fields import ENOUGH, describe_fields, noted_sources, percent, used_share
@@ -18,6 +20,16 @@ from tokmill.words import count, counted, epochs, plural, printable, seconds, si
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tokmill.dataset.counts import Counts
+    from tokmill.dataset.manifest import (
+        Manifest,
+        MaskEntry,
+        MixSource,
+        PackEntry,
+        SourceEntry,
+        TokenizerEntry,
+        Usage,
+    )
     from tokmill.inspect.statistics import Lengths, Statistics
 
 Rows = list[tuple[str, str]]
@@ -68,31 +80,31 @@ _COUNTERS = {
 }
 
 
-def summary_rows(manifest: Mapping[str, Any], directory: str, n_bytes: int) -> Rows:
+def summary_rows(manifest: Manifest, directory: str, n_bytes: int) -> Rows:
     """Return the most important facts about a run, at most `MOST_ROWS` rows of one line.
 
     Rows without content are left out: the first row has every sum. `n_bytes`: size of all files.
     """
-    totals = manifest["totals"]
-    packs = manifest.get("packs", {})
+    totals = manifest.totals
+    packs = manifest.packs
     rows = [
         ("records", _records(manifest)),
-        ("drops", _by_reason(totals["drops"], written=_sized(totals))),
-        ("rejects", _by_reason(totals["rejects"], f"{directory}/rejects")),
+        ("drops", _by_reason(totals.drops, written=_sized(totals))),
+        ("rejects", _by_reason(totals.rejects, f"{directory}/rejects")),
         _not_read(manifest),
         ("fields", fields_line(manifest)),
         ("kept text", markers_row(manifest)),
         ("unknown", _unknown(totals)),
-        ("replaced", replaced_line(totals.get("counters", {}))),
+        ("replaced", replaced_line(totals.counters)),
         ("tokens", _tokens(manifest)),
-        ("trained", _trained(totals) if _is_sft(manifest) else ""),
-        ("warning", _warning(totals) if _is_sft(manifest) else ""),
+        ("trained", _trained(totals) if manifest.is_sft else ""),
+        ("warning", _warning(totals) if manifest.is_sft else ""),
         ("packing", "; ".join(f"{split} {_rows(pack)}" for split, pack in packs.items())),
-        ("engine", engine_line(manifest["engine"], totals.get("checks"))),
-        ("time", _time(manifest["run"])),
+        ("engine", engine_line(manifest.engine, totals.checks)),
+        ("time", _time(manifest.run)),
         (
             "output",
-            f"{size(n_bytes)} as {manifest['dtype']} in {directory}; see also tokmill report",
+            f"{size(n_bytes)} as {manifest.dtype} in {directory}; see also tokmill report",
         ),
     ]
     return [(label, text) for label, text in rows if text]
@@ -102,55 +114,54 @@ _NOTICED = ("drops", "rejects", "not read", "kept text", "unknown", "replaced", 
 """Rows of a summary about what was lost, changed or is unusual."""
 
 
-def noticed_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
+def noticed_rows(manifest: Manifest, directory: str) -> Rows:
     """Return the rows of a summary that say what was lost, changed or is unusual in a run."""
     rows = summary_rows(manifest, directory, 0)
     return [(label, text) for label, text in rows if label in _NOTICED]
 
 
-def detail_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
+def detail_rows(manifest: Manifest, directory: str) -> Rows:
     """Return all facts in a manifest about a run, except lengths and sizes."""
-    totals = manifest["totals"]
+    totals = manifest.totals
     sized = _sized(totals)
     rows = [
         ("records", _records(manifest)),
-        ("drops", _by_reason(totals["drops"], most=None, written=sized) or "none"),
-        ("rejects", _by_reason(totals["rejects"], f"{directory}/rejects", most=None) or "none"),
+        ("drops", _by_reason(totals.drops, most=None, written=sized) or "none"),
+        ("rejects", _by_reason(totals.rejects, f"{directory}/rejects", most=None) or "none"),
         ("unread", _unread(manifest)),
         ("unread keys", _unread_keys(totals)),
         ("renderers", renderers_text(totals)),
         ("fields", fields_line(manifest)),
         ("kept text", markers_row(manifest)),
         ("unknown", _unknown(totals)),
-        ("replaced", replaced_line(totals.get("counters", {}))),
+        ("replaced", replaced_line(totals.counters)),
         ("tokens", _tokens(manifest)),
-        *(_mask_rows(manifest) if _is_sft(manifest) else ()),
-        *((f"packs, {split}", _packing(pack)) for split, pack in manifest.get("packs", {}).items()),
-        ("mix", "\n".join(map(": ".join, mix_rows(manifest)))),
-        ("tokenizer", _tokenizer(manifest["tokenizer"])),
-        ("engine", describe_engine(manifest["engine"], totals.get("checks"))),
+        *(_mask_rows(manifest, manifest.mask) if manifest.mask else ()),
+        *((f"packs, {split}", _packing(pack)) for split, pack in manifest.packs.items()),
+        ("mix", "\n".join(map(": ".join, mix_rows(manifest.mix.sources if manifest.mix else ())))),
+        ("tokenizer", _tokenizer(manifest.tokenizer)),
+        ("engine", describe_engine(manifest.engine, totals.checks)),
         ("rules", rules_text(manifest)),
         ("files", _files(manifest)),
-        ("time", _time(manifest["run"])),
+        ("time", _time(manifest.run)),
     ]
     return [(label, text) for label, text in rows if text]
 
 
-def _unknown(totals: Mapping[str, Any]) -> str:
+def _unknown(totals: Counts) -> str:
     """Return what the tokenizer could not write; '' if nothing."""
-    return unknown_line(totals.get("counters", {}), totals["tokens"], totals["text_bytes"])
+    return unknown_line(totals.counters, totals.tokens, totals.text_bytes)
 
 
-def mix_rows(manifest: Mapping[str, Any]) -> Rows:
-    """Return what each source gave to train of a mix: wanted, got, epochs; no row for no mix."""
-    sources = manifest.get("mix", {}).get("sources", ())
-    total = sum(source["tokens"] for source in sources)
+def mix_rows(sources: Sequence[MixSource]) -> Rows:
+    """Return what each source gave to train of a mix: wanted, got, epochs."""
+    total = sum(source.tokens for source in sources)
     return [
         (
-            source["name"],
-            f"{count(source['tokens'])} of {count(source['wanted'])} wanted tokens of train "
-            f"({source['tokens'] / max(1, total):.2%}), {epochs(source['epochs'])}, "
-            f"{plural(source['documents'], 'document')}",
+            source.name,
+            f"{count(source.tokens)} of {count(source.wanted)} wanted tokens of train "
+            f"({source.tokens / max(1, total):.2%}), {epochs(source.epochs)}, "
+            f"{plural(source.documents, 'document')}",
         )
         for source in sources
     ]
@@ -191,32 +202,32 @@ def quoted(text: str) -> str:
     return f"'{printable(text)}'" if text else ""
 
 
-def _unread(manifest: Mapping[str, Any]) -> str:
+def _unread(manifest: Manifest) -> str:
     """Return which input files were not read to their end, or ''."""
-    totals = manifest["totals"].get("unread")
-    if not totals:
+    totals = manifest.unread
+    if totals is None:
         return ""
-    paths = [source["path"] for source in manifest["sources"] if "unread" in source]
+    paths = [source.path for source in manifest.sources if source.counts.unread]
     named = ", ".join(paths[:_MOST_UNREAD]) + (", …" if len(paths) > _MOST_UNREAD else "")
-    amounts = [(totals["text_bytes"], "bytes of text"), (totals["stored_bytes"], "stored bytes")]
+    amounts = [(totals.text_bytes, "bytes of text"), (totals.stored_bytes, "stored bytes")]
     lost = " and ".join(counted(n, what) for n, what in amounts if n)
-    return f"{plural(totals['files'], 'file')} not read to the end{lost and f', {lost}'}: {named}"
+    return f"{plural(totals.files, 'file')} not read to the end{lost and f', {lost}'}: {named}"
 
 
-def _not_read(manifest: Mapping[str, Any]) -> tuple[str, str]:
+def _not_read(manifest: Manifest) -> tuple[str, str]:
     """Return one row for input that was not read to its end and for unread keys of records.
 
     One row for both, since the summary has room for ten rows.
     """
-    unread, keys = _unread(manifest), _unread_keys(manifest["totals"], most=_MOST_KEYS)
+    unread, keys = _unread(manifest), _unread_keys(manifest.totals, most=_MOST_KEYS)
     if unread:
         return "unread", unread + (f"; unread keys: {keys}" if keys else "")
     return "unread keys", keys
 
 
-def _unread_keys(totals: Mapping[str, Any], *, most: int | None = None) -> str:
+def _unread_keys(totals: Counts, *, most: int | None = None) -> str:
     """Return the keys of records that nothing reads, with the number of records that have them."""
-    counts = totals.get("unread_keys", {})
+    counts = totals.unread_keys
     ordered = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
     shown = ordered[:most]
     listed = [f"{key} {n:,}" for key, n in shown]
@@ -225,61 +236,57 @@ def _unread_keys(totals: Mapping[str, Any], *, most: int | None = None) -> str:
     return ", ".join(listed)
 
 
-def things_of(manifest: Mapping[str, Any]) -> str:
+def things_of(manifest: Manifest) -> str:
     """Return what the dataset has: `documents` or `samples`."""
-    return "samples" if _is_sft(manifest) else "documents"
+    return "samples" if manifest.is_sft else "documents"
 
 
-def _is_sft(manifest: Mapping[str, Any]) -> bool:
-    return bool(manifest.get("kind") == "sft")
-
-
-def _records(manifest: Mapping[str, Any]) -> str:
+def _records(manifest: Manifest) -> str:
     """Return how many records became documents, drops or rejects."""
-    totals = manifest["totals"]
-    extra = totals.get("extra", 0)
+    totals = manifest.totals
+    extra = totals.extra
     outcomes = (
-        plural(totals["documents"], "sample" if _is_sft(manifest) else "document"),
-        plural(sum(totals["drops"].values()), "drop"),
-        plural(sum(totals["rejects"].values()), "reject"),
+        plural(totals.documents, "sample" if manifest.is_sft else "document"),
+        plural(sum(totals.drops.values()), "drop"),
+        plural(sum(totals.rejects.values()), "reject"),
     )
     more = f" + {plural(extra, 'extra sample')} of the same records" if extra else ""
-    text = f"{totals['records']:,}{more} = {' + '.join(outcomes)}"
-    is_mixed = len(totals.get("renderers", ())) > 1
+    text = f"{totals.records:,}{more} = {' + '.join(outcomes)}"
+    is_mixed = len(totals.renderers) > 1
     return f"{text}; rendered by {renderers_text(totals)}" if is_mixed else text
 
 
-def rules_text(manifest: Mapping[str, Any]) -> str:
+def rules_text(manifest: Manifest) -> str:
     """Return the rules under which a dataset was made; '' for an import, which has none."""
-    rules = rules_in(manifest, str(manifest.get("kind", "pretrain")))
+    rules = rules_in(manifest.rules, manifest.kind)
     return "\n".join(rule_in_words(name, numbers) for name, numbers in rules.items())
 
 
-def rules_line(manifest: Mapping[str, Any]) -> str:
+def rules_line(manifest: Manifest) -> str:
     """Return the same in a few words: `rules: reading 1, rendering 1 and 2`."""
-    rules = rules_in(manifest, str(manifest.get("kind", "pretrain")))
+    rules = rules_in(manifest.rules, manifest.kind)
     named = [f"{name} {' and '.join(map(str, numbers))}" for name, numbers in rules.items()]
     return f"rules: {', '.join(named)}" if named else ""
 
 
-def renderers_text(totals: Mapping[str, Any]) -> str:
+def renderers_text(totals: Counts) -> str:
     """Return the documents of each renderer, where each file has its own; '' elsewhere."""
-    counts = Counter(totals.get("renderers", {}))
+    counts = totals.renderers
     listed = [f"{name} {n:,} ({share_of(n, counts.total())})" for name, n in counts.most_common()]
     return f"{', '.join(listed)}, by the script of each file" if listed else ""
 
 
-def _mask_rows(manifest: Mapping[str, Any]) -> Rows:
+def _mask_rows(manifest: Manifest, mask: MaskEntry) -> Rows:
     """Return rows about an SFT dataset: trained tokens, mask, counters."""
-    mask, totals = manifest["mask"], manifest["totals"]
+    totals = manifest.totals
     sized = _sized(totals, noticed)
-    rule = f"preset {mask['preset']}, boundary {mask['boundary']}, {mask['template']}"
-    sources = manifest["sources"]
+    rule = f"preset {mask.preset}, boundary {mask.boundary}, {mask.template}"
+    sources = manifest.sources
     return [
         ("trained tokens", _share(totals)),
         ("by source", _shares(sources) if len(sources) > 1 else ""),
         ("warning", _warning(totals)),
-        ("mask", "; ".join([rule, trained_parts(mask)] if mask.get("trained") else [rule])),
+        ("mask", "; ".join([rule, trained_parts(mask.trained)] if mask.trained else [rule])),
         (
             "noticed",
             ", ".join(sized(n, name) for name, n in _noticed(totals).items()) or "nothing",
@@ -287,14 +294,14 @@ def _mask_rows(manifest: Mapping[str, Any]) -> Rows:
     ]
 
 
-def _trained(totals: Mapping[str, Any]) -> str:
+def _trained(totals: Counts) -> str:
     text = _by_reason(_noticed(totals), written=_sized(totals, noticed))
     return _share(totals) + (f"; noticed {text}" if text else "")
 
 
-def _warning(totals: Mapping[str, Any]) -> str:
+def _warning(totals: Counts) -> str:
     """Return what of the trained text should be looked at before training; '' if nothing."""
-    counters = totals.get("counters", {})
+    counters = totals.counters
     if not counters:
         return ""
     from tokmill.chat.inserted import thinking_note
@@ -303,11 +310,11 @@ def _warning(totals: Mapping[str, Any]) -> str:
 
 
 def _sized(
-    totals: Mapping[str, Any], written: Callable[[int, str], str] = "{:,} {}".format
+    totals: Counts, written: Callable[[int, str], str] = "{:,} {}".format
 ) -> Callable[[int, str], str]:
     """Return `written`, with the tokens that a length rule left out for the reason behind it."""
-    lost = totals.get("lost_tokens", {})
-    every = totals["tokens"] + sum(lost.values())
+    lost = totals.lost_tokens
+    every = totals.tokens + sum(lost.values())
 
     def sized(n: int, reason: str) -> str:
         if not (n_tokens := lost.get(reason, 0)):
@@ -317,9 +324,9 @@ def _sized(
     return sized
 
 
-def _noticed(totals: Mapping[str, Any]) -> dict[str, int]:
+def _noticed(totals: Counts) -> dict[str, int]:
     """Return the counters that say something unusual."""
-    counters = totals.get("counters", {})
+    counters = totals.counters
     return {name: n for name, n in counters.items() if n and name not in _SAID_ELSEWHERE}
 
 
@@ -333,47 +340,47 @@ def share_of(n: float, total: float) -> str:
     return f"{share:.1%}"
 
 
-def _share(totals: Mapping[str, Any]) -> str:
-    trained = totals.get("trained_tokens", 0)
-    return f"{trained:,} ({share_of(trained, totals['tokens'])})"
+def _share(totals: Counts) -> str:
+    trained = totals.trained_tokens
+    return f"{trained:,} ({share_of(trained, totals.tokens)})"
 
 
-def _rows(pack: Mapping[str, Any]) -> str:
-    rows = plural(pack["rows"], "row")
-    return f"{rows} of {plural(pack['capacity'], 'token')}, {pack['fill']:.2%} full"
+def _rows(pack: PackEntry) -> str:
+    rows = plural(pack.rows, "row")
+    return f"{rows} of {plural(pack.capacity, 'token')}, {pack.fill:.2%} full"
 
 
-def _packing(pack: Mapping[str, Any]) -> str:
+def _packing(pack: PackEntry) -> str:
     """Return what was packed into the rows of a split, and what is no training token."""
-    if "last" not in pack:
-        memory = f"{pack['bytes_per_sample']} bytes of memory per sample"
-        return f"{plural(pack['samples'], 'sample')} in {_rows(pack)}; {memory}"
+    if not pack.last:
+        memory = f"{pack.bytes_per_sample} bytes of memory per sample"
+        return f"{plural(pack.samples, 'sample')} in {_rows(pack)}; {memory}"
     return (
-        f"{plural(pack['pieces'], 'piece')} of {plural(pack['samples'], 'document')} in "
-        f"{_rows(pack)}; {plural(pack['padding'], 'token')} of padding, "
-        f"{pack['left_out']:,} left out (last pieces: {pack['last']})"
+        f"{plural(pack.pieces, 'piece')} of {plural(pack.samples, 'document')} in "
+        f"{_rows(pack)}; {plural(pack.padding, 'token')} of padding, "
+        f"{pack.left_out:,} left out (last pieces: {pack.last})"
     )
 
 
-def _shares(sources: Sequence[Mapping[str, Any]]) -> str:
+def _shares(sources: Sequence[SourceEntry]) -> str:
     """Return the trained share of the first sources, one per line."""
     lines = [
-        f"{source['path']}: {share_of(source.get('trained_tokens', 0), source['tokens'])}"
+        f"{source.path}: {share_of(source.counts.trained_tokens, source.counts.tokens)}"
         for source in sources[:_MOST_SOURCES]
     ]
     return "\n".join(lines + ["…"] * (len(sources) > _MOST_SOURCES))
 
 
-def _tokens(manifest: Mapping[str, Any]) -> str:
+def _tokens(manifest: Manifest) -> str:
     by_split: dict[str, int] = {}
-    for shard in manifest["shards"]:
-        by_split[shard["split"]] = by_split.get(shard["split"], 0) + shard["tokens"]
-    totals = manifest["totals"]
-    parts = [] if _is_sft(manifest) else ["eos included"]
+    for shard in manifest.shards:
+        by_split[shard.split] = by_split.get(shard.split, 0) + shard.tokens
+    totals = manifest.totals
+    parts = [] if manifest.is_sft else ["eos included"]
     in_val = f"{by_split['val']:,} of them in val" if "val" in by_split else "no validation split"
-    text = f"{totals['tokens']:,} ({', '.join([*parts, in_val])})"
-    if totals["tokens"] and totals["text_bytes"]:  # an import does not know its text
-        text += f"; text bytes per token {totals['text_bytes'] / totals['tokens']:.2f}"
+    text = f"{totals.tokens:,} ({', '.join([*parts, in_val])})"
+    if totals.tokens and totals.text_bytes:  # an import does not know its text
+        text += f"; text bytes per token {totals.text_bytes / totals.tokens:.2f}"
     return text
 
 
@@ -396,73 +403,69 @@ def _by_reason(
     return total + ", ".join(listed) + (f" (see {where})" if where else "")
 
 
-def _tokenizer(tokenizer: Mapping[str, Any]) -> str:
-    eos = tokenizer["eos"]
-    text = f"{tokenizer['name']}, {tokenizer['vocab_size']:,} ids, eos {eos['token']} = {eos['id']}"
-    if tokenizer["bos"] is not None:
-        text += f", bos {tokenizer['bos']['token']} = {tokenizer['bos']['id']}"
-    return text
+def _tokenizer(tokenizer: TokenizerEntry) -> str:
+    eos, bos = tokenizer.eos, tokenizer.bos
+    text = f"{tokenizer.name}, {tokenizer.vocab_size:,} ids, eos {eos.token} = {eos.id}"
+    return text if bos is None else f"{text}, bos {bos.token} = {bos.id}"
 
 
-def _files(manifest: Mapping[str, Any]) -> str:
+def _files(manifest: Manifest) -> str:
     kinds: dict[str, int] = {}
-    for entry in manifest["files"]:
-        kind = "rejects" if entry["name"].startswith("rejects/") else entry["name"].split(".")[-1]
+    for entry in manifest.files:
+        kind = "rejects" if entry.name.startswith("rejects/") else entry.name.split(".")[-1]
         kinds[kind] = kinds.get(kind, 0) + 1
     listed = [f"{n} .{kind}" for kind, n in sorted(kinds.items()) if kind in _KINDS]
-    plan = [PLAN] if any(file["name"] == PLAN for file in manifest["files"]) else []
+    plan = [PLAN] if any(entry.name == PLAN for entry in manifest.files) else []
     return ", ".join([*listed, MANIFEST, *plan])
 
 
-def _time(run: Mapping[str, Any]) -> str:
+def _time(run: Usage) -> str:
     """Return the seconds of a run, those before the first text was encoded, speed and memory."""
-    text, start_s = seconds(run["wall_s"]), run.get("start_s", 0.0)
-    if run["text_bytes_per_s"]:
-        work_s = max(run["wall_s"] - start_s, 1e-3)
-        speed = f"{size(run['text_bytes_per_s'] * run['wall_s'] / work_s)} of text per second"
+    text, start_s = seconds(run.wall_s), run.start_s or 0.0
+    if run.text_bytes_per_s:
+        work_s = max(run.wall_s - start_s, 1e-3)
+        speed = f"{size(run.text_bytes_per_s * run.wall_s / work_s)} of text per second"
         text += f": {seconds(start_s)} start-up, then {speed}" if start_s else f", {speed}"
-    if run["peak_memory_bytes"]:
-        text += f"; peak memory {size(run['peak_memory_bytes'])}"
-    if run["resumed_parts"]:
-        text += f" ({plural(run['resumed_parts'], 'part')} from earlier runs)"
+    if run.peak_memory_bytes:
+        text += f"; peak memory {size(run.peak_memory_bytes)}"
+    if run.resumed_parts:
+        text += f" ({plural(run.resumed_parts, 'part')} from earlier runs)"
     return text
 
 
-def fields_line(manifest: Mapping[str, Any]) -> str:
+def fields_line(manifest: Manifest) -> str:
     """Return the fields that were read and left out, with their share of the text; '' for chats.
 
     If less than 90% of the text was read, in total or of a source, the line says so.
     """
-    if "readings" in manifest:
+    if manifest.readings:
         return _fields_of_readings(manifest)
-    used, counts = manifest.get("fields_read"), manifest["totals"].get("fields")
+    used, counts = manifest.fields_read, manifest.totals.fields
     if not used or not counts:
         return ""
     share = used_share(counts, used)
     only = f"only {percent(share)} of the text is used: " if share < ENOUGH else ""
-    sources = [(row["path"], row.get("fields", {})) for row in manifest["sources"]]
+    sources = [(source.path, source.counts.fields) for source in manifest.sources]
     few = noted_sources(sources, used) if len(sources) > 1 else ""
     return f"{only}{describe_fields(counts, used)}" + (f"; used of the text: {few}" if few else "")
 
 
-def _fields_of_readings(manifest: Mapping[str, Any]) -> str:
+def _fields_of_readings(manifest: Manifest) -> str:
     """Return the same for files that were read in several ways, a few of which are shown."""
     lines = []
-    for number, reading in enumerate(manifest["readings"]):
-        rows = [row for row in manifest["sources"] if row.get("reading") == number]
+    for number, reading in enumerate(manifest.readings):
         counts: Counter[str] = Counter()
-        for row in rows:
-            counts.update(row.get("fields") or {})
+        for source in manifest.sources:
+            if source.reading == number:
+                counts.update(source.counts.fields)
         if counts:
-            used = reading.get("fields_read", ())
-            lines.append(f"{reading['files']}: {describe_fields(counts, used)}")
+            lines.append(f"{reading.files}: {describe_fields(counts, reading.fields_read)}")
     return " | ".join(lines[:_MOST_READINGS] + ["…"] * (len(lines) > _MOST_READINGS))
 
 
-def trained_parts(mask: Mapping[str, Any]) -> str:
-    """Return which parts of a trained turn are trained, from the `mask` of a manifest."""
-    names = mask.get("trained", ())
-    return "trains " + ", ".join(_PARTS.get(name, name) for name in names) if names else ""
+def trained_parts(names: Sequence[str]) -> str:
+    """Return which parts of a trained turn are trained, from their names in a manifest."""
+    return "trains " + ", ".join(_PARTS.get(name, name) for name in names)
 
 
 def noticed(n: int, counter: str) -> str:
@@ -470,36 +473,36 @@ def noticed(n: int, counter: str) -> str:
     return counted(n, _COUNTERS.get(counter, counter))
 
 
-def engine_line(engine: Mapping[str, Any], checks: Mapping[str, int] | None = None) -> str:
+def engine_line(engine: EngineEntry, checks: Mapping[str, int] | None = None) -> str:
     """Return the engine, and whether its ids were compared with the reference's.
 
     `checks`: totals of a finished run, see `Counts`.
     """
-    if engine["name"] == REFERENCE:
-        return f"{engine['name']}: {engine['version']}"
-    name, others = f"{engine['name']} {engine['version']}", ["ids not checked"]
-    if engine["name"] in _NO_ENGINES:
-        name, others = f"{engine['name']}: {engine['reason']}", []
+    if engine.name == REFERENCE:
+        return f"{engine.name}: {engine.version}"
+    name, others = f"{engine.name} {engine.version}", ["ids not checked"]
+    if engine.name in _NO_ENGINES:
+        name, others = f"{engine.name}: {engine.reason}", []
     equal = ["ids equal to the reference's (checked)"]
     return ", ".join([name, *(equal if _checked(engine, checks or {}) else others)])
 
 
-def describe_engine(engine: Mapping[str, Any], checks: Mapping[str, int] | None = None) -> str:
+def describe_engine(engine: EngineEntry, checks: Mapping[str, int] | None = None) -> str:
     """Return the engine with its checks, speeds, and the reasons against other engines."""
-    text = f"{engine['name']} {engine['version']} ({engine['reason']}"
-    speeds = engine["mb_per_s"]
+    text = f"{engine.name} {engine.version} ({engine.reason}"
+    speeds = engine.mb_per_s
     if speeds:
         text += ": " + ", ".join(f"{name} {speed:.0f} MB/s" for name, speed in speeds.items())
     text = "; ".join([text, *_checked(engine, checks or {})]) + ")"
     text = "\n".join([text, *_exceptions(checks or {})])
-    for name, reason in engine["refused"].items():
+    for name, reason in engine.refused.items():
         text += f"\n{name} not used: {reason}"
     return text
 
 
-def _checked(engine: Mapping[str, Any], checks: Mapping[str, int]) -> list[str]:
+def _checked(engine: EngineEntry, checks: Mapping[str, int]) -> list[str]:
     """Return how many texts and characters were compared with the reference, or nothing."""
-    before, during = engine["n_checked"], checks.get(CHECKED, 0)
+    before, during = engine.n_checked, checks.get(CHECKED, 0)
     where = [plural(before, "text") + (" before the run" if during else "")] if before else []
     where += [f"{plural(during, 'document')} during it"] if during else []
     if characters := _scanned(engine):
@@ -507,18 +510,18 @@ def _checked(engine: Mapping[str, Any], checks: Mapping[str, int]) -> list[str]:
     return [f"same ids as the reference on {' and '.join(where)}"] if where else []
 
 
-def _scanned(engine: Mapping[str, Any]) -> str:
+def _scanned(engine: EngineEntry) -> str:
     """Return how many characters were compared with the reference, and when; '' for none."""
-    scan = engine.get("scan")
-    if not scan:
+    scan = engine.scan
+    if scan is None:
         return ""
-    n_other = sum(last - first + 1 for first, last in scan["differs"])
-    text = plural(scan["n_characters"], "character") + (f" except {n_other:,}" if n_other else "")
-    if scan.get("uncompared"):
+    n_other = sum(last - first + 1 for first, last in scan.differs)
+    text = plural(scan.n_characters, "character") + (f" except {n_other:,}" if n_other else "")
+    if scan.uncompared:
         text += f" (the reference encodes documents with {'these or ' if n_other else ''}others)"
     elif n_other:
         text += " (the reference encodes their documents)"
-    return text + (" (compared in an earlier run)" if engine.get("scan_kept") else "")
+    return text + (" (compared in an earlier run)" if engine.scan_kept else "")
 
 
 def _exceptions(checks: Mapping[str, int]) -> list[str]:
@@ -550,21 +553,21 @@ STAGES = {
 """The stages in the order in which a record passes them, and their work."""
 
 
-def stage_times(run: Mapping[str, Any]) -> dict[str, float]:
+def stage_times(run: Usage) -> dict[str, float]:
     """Return the seconds of each stage in all threads, in hundredths: so those shown add up.
 
     Stages overlap, and a thread that waits for a processor counts in its stage: so their sum
     exceeds the elapsed time.
     """
-    stage_s = run.get("stage_s", {})
+    stage_s = run.stage_s
     names = [name for name in STAGES if name not in ("mask", "where") or name in stage_s]
     names += [name for name in stage_s if name not in STAGES]
     return {name: round(stage_s.get(name, 0.0), 2) for name in names}
 
 
-def profile_rows(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+def profile_rows(manifest: Manifest) -> list[tuple[str, str]]:
     """Return one row per stage (seconds of all threads, share, speed), a total, and the engine."""
-    run, text_bytes = manifest["run"], manifest["totals"]["text_bytes"]
+    run, text_bytes = manifest.run, manifest.totals.text_bytes
     times = stage_times(run)
     total_s = sum(times.values())
     rows = []
@@ -572,10 +575,10 @@ def profile_rows(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
         speed = f"{size(text_bytes / taken)}/s" if taken and text_bytes else ""
         shown = f"{taken:8.2f} s {taken / (total_s or 1):4.0%}  {speed:>11}"
         rows.append((stage, f"{shown}  {STAGES.get(stage, '')}".rstrip()))
-    overlap = f"{total_s:.2f} s in all threads, {run['wall_s']:.2f} s elapsed"
-    rows.append(("total", f"{overlap}, {run['cpu_s']:.2f} s of CPU time"))
-    checks = manifest["totals"].get("checks")
-    return [*rows, ("engine", describe_engine(manifest["engine"], checks))]
+    overlap = f"{total_s:.2f} s in all threads, {run.wall_s:.2f} s elapsed"
+    rows.append(("total", f"{overlap}, {run.cpu_s or 0.0:.2f} s of CPU time"))
+    checks = manifest.totals.checks
+    return [*rows, ("engine", describe_engine(manifest.engine, checks))]
 
 
 def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
@@ -603,7 +606,7 @@ def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
         ("input", f"{files}, {size(plan['input_bytes'])}, in {parts}; {sampled}"),
         ("renderer", _renderer(plan)),
         ("tokenizer", f"{plan['tokenizer']}, {eos}"),
-        ("engine", engine_line(plan["engine"])),
+        ("engine", engine_line(from_json(EngineEntry, plan["engine"]))),
         ("samples" if is_sft else "documents", _amount(plan, "documents") + dropped),
         ("tokens", _amount(plan, "tokens") + ("" if is_sft else ", eos included")),
         ("on disk", f"{disk}; {size(free_bytes)} free{fits}"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +13,10 @@ from tokmill.tokenizer.continuation import continuation_tokenizer
 from tokmill.tokenizer.control_tokens import added_tokens, with_control_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from tokmill.dataset.manifest import Manifest
     from tokmill.tokenizer.decode import TokenRun
     from tokmill.tokenizer.tokenizer import Tokenizer
 
@@ -24,7 +25,7 @@ MOST_SAMPLES = 1000
 
 
 def check_trained_text(
-    directory: Path, manifest: Mapping[str, Any], tokenizer: Tokenizer, numbers: Iterable[int]
+    directory: Path, manifest: Manifest, tokenizer: Tokenizer, numbers: Iterable[int]
 ) -> list[str]:
     """Return a line for each sample whose trained text breaks a promise of boundary split.
 
@@ -37,8 +38,10 @@ def check_trained_text(
     Raises:
         VerifyError: a shard is broken.
     """
-    mask, rule = manifest["mask"], manifest["config"]["sft"]["too_long"]
-    if mask["boundary"] != "split" or (mask["cut"] and rule in ("window", "truncate-left")):
+    mask, sft = manifest.mask, manifest.config.sft
+    if mask is None or sft is None or mask.boundary != "split":
+        return []
+    if mask.cut and sft.too_long in ("window", "truncate-left"):
         return []
     reader = SampleReader(directory, manifest, tokenizer)
     problems = []
@@ -57,9 +60,9 @@ def check_trained_text(
 
 
 def _encoded_otherwise(
-    found: list[tuple[int, TokenRun]], manifest: Mapping[str, Any], tokenizer: Tokenizer
+    found: list[tuple[int, TokenRun]], manifest: Manifest, tokenizer: Tokenizer
 ) -> Iterator[str]:
-    in_text = manifest["config"]["tokenizer"]["control_tokens_in_text"]
+    in_text = manifest.config.tokenizer.control_tokens_in_text
     if in_text != "parse":  # then strings of control tokens are ordinary text
         control = control_ids(manifest, tokenizer)
         added = added_tokens(tokenizer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,11 +12,10 @@ from tokmill.errors import UsageError
 from tokmill.words import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import numpy.typing as npt
 
     from tokmill.dataset.documents import Documents
+    from tokmill.dataset.manifest import Manifest
 
 _MOST_SHOWN = 8
 
@@ -34,11 +33,10 @@ class DocumentNames:
         names: of the sources, by their number.
     """
 
-    def __init__(self, directory: Path, manifest: Mapping[str, Any], documents: Documents) -> None:
+    def __init__(self, directory: Path, manifest: Manifest, documents: Documents) -> None:
         self._directory, self._documents = directory, documents
-        self.has_origins = all("first_slice" in entry for entry in documents.entries)
-        rows = manifest.get("sources", ())
-        labels = [row.get("name") or row["path"] for row in rows]
+        self.has_origins = all(entry.first_slice is not None for entry in documents.entries)
+        labels = [file.name or file.path for file in manifest.input_files]
         if not self.has_origins or not labels:
             self.has_origins, labels = False, [directory.name]
         self.names = tuple(dict.fromkeys(labels))
@@ -82,5 +80,5 @@ class DocumentNames:
                 of_rows = self._finder.sources(entry)
                 self._of_shards[shard] = self._number_of_row[of_rows].astype(self._dtype)
             else:
-                self._of_shards[shard] = np.zeros(entry["documents"], self._dtype)
+                self._of_shards[shard] = np.zeros(entry.documents, self._dtype)
         return self._of_shards[shard]

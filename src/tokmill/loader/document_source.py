@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tokmill.dataset.manifest import Manifest
     from tokmill.loader.source import AnyDataset, Arrays, Numbers, OpenDataset
 
 NAMES: dict[str, tuple[str, Any]] = {
@@ -189,7 +190,7 @@ class FillInTheMiddle:
 
 def _fill_in_the_middle(
     directory: Path,
-    manifest: Mapping[str, Any],
+    manifest: Manifest,
     rate: float,
     spm_rate: float,
     tokens: Sequence[int | str] | None,
@@ -207,22 +208,21 @@ def _fill_in_the_middle(
     for name, number in (("seed", seed), ("epoch", epoch)):
         if checked_count(name, number, least=0) >= 1 << 64:
             raise UsageError(f"{name}: expected less than 2^64, found {number}")
-    if "mask" in manifest:
+    if manifest.mask is not None:
         raise UsageError("fim_rate: chats have no middle to fill in: expected documents")
-    tokenizer = manifest["tokenizer"]
-    bos = tokenizer["bos"]
+    eos, bos = manifest.tokenizer.eos, manifest.tokenizer.bos
     ids = _ids(directory, manifest, tokens)
     return FillInTheMiddle(
-        rate, spm_rate, ids, tokenizer["eos"]["id"], bos and bos["id"],
+        rate, spm_rate, ids, eos.id, None if bos is None else bos.id,
         operator.index(seed), operator.index(epoch),
     )  # fmt: skip
 
 
 def _ids(
-    directory: Path, manifest: Mapping[str, Any], tokens: Sequence[int | str] | None
+    directory: Path, manifest: Manifest, tokens: Sequence[int | str] | None
 ) -> tuple[int, int, int]:
     """Return the ids of three tokens, which are named by id or string, or found by `FIM_NAMES`."""
-    n_ids = manifest["tokenizer"]["vocab_size"]
+    n_ids = manifest.tokenizer.vocab_size
     by_name: dict[str, int] = {}
     if tokens is None or any(isinstance(token, str) for token in tokens):
         by_name = _ids_by_name(directory, manifest)
@@ -230,7 +230,7 @@ def _ids(
         tokens = next((names for names in FIM_NAMES if by_name.keys() >= {*names}), None)
     if tokens is None:
         raise UsageError(
-            f"fim_rate: {manifest['tokenizer']['name']} has no tokens for it, such as "
+            f"fim_rate: {manifest.tokenizer.name} has no tokens for it, such as "
             f"{' '.join(FIM_NAMES[0])}: name three of its tokens with fim_tokens"
         )
     try:
@@ -245,7 +245,7 @@ def _ids(
     return ids[0], ids[1], ids[2]
 
 
-def _ids_by_name(directory: Path, manifest: Mapping[str, Any]) -> dict[str, int]:
+def _ids_by_name(directory: Path, manifest: Manifest) -> dict[str, int]:
     """Return all ids of the tokenizer of a dataset by their strings."""
     from tokmill.tokenizer.kept import tokenizer_of  # not needed with ids
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tokmill.dataset.identity import identity_of, replaced
-from tokmill.dataset.layout import pack_names
 from tokmill.dataset.packs import open_rows
 from tokmill.dataset.reader import read_manifest
 from tokmill.errors import UsageError, VerifyError
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tokmill.dataset.manifest import Manifest
     from tokmill.dataset.packs import PackReader, RowTokens
     from tokmill.loader.source import AnyDataset, Arrays, Numbers, OpenDataset, Rows
 
@@ -56,8 +56,8 @@ class PackSource(RowSource):
         self.has_cu_seqlens = options["cu_seqlens"]
         decisive = ("shift", "weights") if options["weights"] == SAMPLE else ("shift",)
         super().__init__(dataset, split, options, decisive)
-        packed = self._manifest["packs"][split]
-        self.length, self._n_rows = packed["capacity"], packed["rows"]
+        packed = self._manifest.packs[split]
+        self.length, self._n_rows = packed.capacity, packed.rows
         self.fingerprint += f" length={self.length}"
         self.dtypes = dict.fromkeys(("input_ids", "labels", "position_ids"), np.int64)
         if "weight" in self._files.dtypes or options["weights"] == SAMPLE:
@@ -72,10 +72,10 @@ class PackSource(RowSource):
             firsts = np.asarray(packs.row_offsets[:-1])
             self._choose(np.logical_or.reduceat(is_wanted, firsts))
 
-    def _beside(self, manifest: Mapping[str, Any]) -> Sequence[str]:
+    def _beside(self, manifest: Manifest) -> Sequence[str]:
         """Return the names of the files of the pack index; raises `UsageError` without one."""
-        if self.split in manifest.get("packs", {}):
-            names = pack_names(self.split, manifest["packs"][self.split])
+        if self.split in manifest.packs:
+            names = manifest.packs[self.split].index_names(self.split)
             return [*names, *super()._beside(manifest)]
         how = (
             f"documents are not packed: run tokmill pack {quote(str(self.directory))} --length=4096"
@@ -133,7 +133,7 @@ class PackSource(RowSource):
         """
         now = read_manifest(self.directory)
         if (
-            self.split not in now.get("packs", {})
+            self.split not in now.packs
             or identity_of(now, self.directory, self._beside(now)) != self.identity
         ):
             raise replaced(self.directory)

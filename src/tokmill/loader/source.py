@@ -13,7 +13,8 @@ import numpy as np
 from tokmill.dataset.documents import Documents, ShardFiles
 from tokmill.dataset.identity import identity_of, replaced
 from tokmill.dataset.layout import ORIGIN, SPLITS
-from tokmill.dataset.reader import check_readable, read_manifest
+from tokmill.dataset.manifest import Manifest
+from tokmill.dataset.reader import read_manifest
 from tokmill.errors import UsageError
 from tokmill.loader.document_names import DocumentNames
 from tokmill.urls import refuse_store
@@ -79,21 +80,19 @@ class Source(ABC):
         self.directory, manifest = _opened(dataset, split)
         self._manifest = manifest
         self.split, self._options = split, dict(options)
-        self.kind = str(manifest.get("kind", "pretrain"))
-        self.pad_id = int(manifest["tokenizer"]["eos"]["id"])
-        self.probe_ids = tuple(manifest["tokenizer"].get("probe", {}).get("ids", ()))
+        self.kind = manifest.kind
+        self.pad_id = manifest.tokenizer.eos.id
+        self.probe_ids = manifest.tokenizer.probe_ids
         self._documents = Documents(self.directory, manifest, split)
         self._files = ShardFiles(self._documents)
         if not len(self._documents):
-            held = sorted({entry["split"] for entry in manifest["shards"]})
-            raise UsageError(
-                f"{self.directory}: no documents in {split}; it has {' and '.join(held)}"
-            )
+            held = " and ".join(manifest.splits)
+            raise UsageError(f"{self.directory}: no documents in {split}; it has {held}")
         self.identity = identity_of(manifest, self.directory, self._beside(manifest))
         shown = [f"{name}={options[name]}" for name in decisive]
         self.fingerprint = " ".join([self.identity, type(self).__name__, split, *shown])
 
-    def _beside(self, manifest: Mapping[str, Any]) -> Sequence[str]:
+    def _beside(self, manifest: Manifest) -> Sequence[str]:
         """Return the names of the files that are read beside those of tokens, masks and weights."""
         return ()
 
@@ -192,12 +191,12 @@ class RowSource(Source):
         if self._names is not None and name:
             self._wanted = self._names.number(name)
 
-    def _beside(self, manifest: Mapping[str, Any]) -> Sequence[str]:
+    def _beside(self, manifest: Manifest) -> Sequence[str]:
         """Return the names of the files that decide which rows are those of a source."""
         if not self._options["source"]:
             return ()
-        entries = [entry for entry in self._documents.entries if "first_slice" in entry]
-        return [f"{entry['name']}.{ORIGIN}" for entry in entries]
+        entries = [one for one in self._documents.entries if one.first_slice is not None]
+        return [f"{entry.name}.{ORIGIN}" for entry in entries]
 
     def _row_numbers(self, given: Numbers) -> npt.NDArray[np.int64]:
         """Return the numbers of rows among all rows of the split; raises as `numbers`."""
@@ -282,7 +281,7 @@ def checked_count(name: str, value: SupportsIndex, *, least: int = 1) -> int:
     return found
 
 
-def _opened(dataset: AnyDataset, split: str) -> tuple[Path, dict[str, Any]]:
+def _opened(dataset: AnyDataset, split: str) -> tuple[Path, Manifest]:
     if split not in SPLITS:
         raise UsageError(f"split: expected one of {', '.join(SPLITS)}; found {split!r}")
     if isinstance(dataset, str | os.PathLike):
@@ -290,16 +289,14 @@ def _opened(dataset: AnyDataset, split: str) -> tuple[Path, dict[str, Any]]:
             raise UsageError(f"dataset: expected a path, found {dataset!r}")
         refuse_store(Path(dataset))
         directory = Path(dataset).absolute()
-        manifest = read_manifest(directory)
-        check_readable(manifest, directory)
-        return directory, manifest
+        return directory, read_manifest(directory)
     if not isinstance(getattr(dataset, "manifest", None), dict):
         raise UsageError(f"dataset: expected a path or an open dataset, found {dataset!r}")
     if split not in dataset.splits:
         held = " and ".join(dataset.splits)
         raise UsageError(f"{dataset!r}: no documents in {split}; it has {held}")
     refuse_store(dataset.directory)
-    return dataset.directory, dataset.manifest
+    return dataset.directory, Manifest.of(dataset.manifest, dataset.directory)
 
 
 def _reopened(

@@ -52,7 +52,7 @@ class WindowSource(RowSource):
             self.dtypes["position_ids"] = np.int64
         if "weight" in self._files.dtypes:
             self.dtypes["weights"] = np.float32
-        counts = [entry["tokens"] for entry in self._documents.entries]
+        counts = [entry.tokens for entry in self._documents.entries]
         self._stops = np.cumsum(counts, dtype=np.int64)
         self._starts = self._stops - counts
         if options["sources"]:

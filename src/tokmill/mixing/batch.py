@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.dataset.layout import ORIGIN, SIDECARS
+from tokmill.dataset.manifest import slice_of_part
 from tokmill.dataset.origins import origin_numbers, read_numbers, slices_of
 from tokmill.dataset.part_writer import EncodedDocuments
 from tokmill.dataset.reader import open_shard
 from tokmill.dataset.sidecars import METADATA, read_metadata
 from tokmill.errors import VerifyError
-from tokmill.mixing.inputs import slice_of_part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,7 @@ def read_chunk(inputs: Inputs, chunk: Chunk, checked: CheckedFiles | None = None
         StorageError: it cannot be read.
     """
     dataset, entry, here = inputs.datasets[chunk.input], chunk.entry, slice(chunk.start, chunk.stop)
-    shard = open_shard(dataset.directory, dict(dataset.manifest), entry)
+    shard = open_shard(dataset.directory, dataset.manifest, entry)
     ends = np.cumsum(np.append(0, shard.lengths[here]), dtype=np.int64)
     start = int(shard.lengths[: chunk.start].sum(dtype=np.int64))
     tokens = slice(start, start + int(ends[-1]))
@@ -53,7 +53,7 @@ def read_chunk(inputs: Inputs, chunk: Chunk, checked: CheckedFiles | None = None
     bodies |= {ending: body[tokens] for ending, body in shard.sidecars.items()}
     if checked is not None:
         for ending, body in bodies.items():
-            path = dataset.directory / f"{entry['name']}.{ending}"
+            path = dataset.directory / f"{entry.name}.{ending}"
             checked.add(path, start * body.itemsize, body.view(np.uint8).data)
     bodies["bin"] = bodies["bin"].astype(inputs.dtype, copy=False)
     numbers = origins_of(inputs, chunk)
@@ -74,7 +74,7 @@ def _metadata(inputs: Inputs, chunk: Chunk) -> dict[str, pa.Array]:
     dataset = inputs.datasets[chunk.input]
     fields = dict.fromkeys(inputs.keep, pa.nulls(len(chunk), pa.large_string()))
     if dataset.keep:
-        path = dataset.directory / f"{chunk.entry['name']}.{METADATA}"
+        path = dataset.directory / f"{chunk.entry.name}.{METADATA}"
         table = read_metadata(path, dataset.keep, chunk.start, chunk.stop).combine_chunks()
         fields |= {name: table.column(name).combine_chunks() for name in dataset.keep}
     return {f"{METADATA} {name}": field for name, field in fields.items()}
@@ -103,16 +103,16 @@ def origins_of(inputs: Inputs, chunk: Chunk) -> npt.NDArray[np.int64]:
     Imported tokens have a part for each file: the number of a document in it is its record.
     """
     dataset, entry = inputs.datasets[chunk.input], chunk.entry
-    if "first_slice" in entry:
-        path = dataset.directory / f"{entry['name']}.{ORIGIN}"
+    if entry.first_slice is not None:
+        path = dataset.directory / f"{entry.name}.{ORIGIN}"
         numbers = read_numbers(path, chunk.start, chunk.stop)
         return _known(
-            origin_numbers(dataset.first_slice + entry["first_slice"], numbers), inputs, path
+            origin_numbers(dataset.first_slice + entry.first_slice, numbers), inputs, path
         )
     records = np.arange(chunk.start, chunk.stop) + chunk.before + 1
     numbers = np.stack([records, np.full(len(records), -1)], axis=1)
-    part = slice_of_part(dataset.manifest.get("mix", {}), int(entry["name"].split("-")[1]))
-    path = dataset.directory / f"{entry['name']}.bin"
+    part = slice_of_part(dataset.manifest.mix, int(entry.name.split("-")[1]))
+    path = dataset.directory / f"{entry.name}.bin"
     return _known(origin_numbers(dataset.first_slice + part, numbers), inputs, path)
 
 
@@ -127,7 +127,7 @@ def _known(numbers: npt.NDArray[np.int64], inputs: Inputs, path: Path) -> npt.ND
 def rows_of(inputs: Inputs, chunk: Chunk) -> npt.NDArray[np.int64]:
     """Return the source of each document of a chunk among those of all inputs: (n,) int64."""
     dataset = inputs.datasets[chunk.input]
-    if len(dataset.manifest["sources"]) == 1:
+    if len(dataset.manifest.input_files) == 1:
         return np.full(len(chunk), dataset.first_row)
     slices, _ = slices_of(origins_of(inputs, chunk)[:, 0])
     return np.asarray(inputs.slice_rows[slices])

@@ -25,14 +25,13 @@ from tokmill.dataset.identity import identity_of
 from tokmill.dataset.layout import MANIFEST, MIX, MIX_REQUEST, ORIGIN, PLAN, REJECTS
 from tokmill.dataset.made_by import MIX as MADE_BY_MIX
 from tokmill.dataset.made_by import maker_in
-from tokmill.dataset.manifest_shape import files_of_shards
+from tokmill.dataset.manifest import slice_of_part
 from tokmill.dataset.plan_file import parse_plan
 from tokmill.dataset.reader import intact_manifest_in, surrounding_dataset
 from tokmill.dataset.sidecars import METADATA
 from tokmill.errors import StateError, StorageError, UsageError
 from tokmill.extensions import find_path
 from tokmill.mixing.checks import STAMPS
-from tokmill.mixing.inputs import slice_of_part
 from tokmill.mixing.settings import MARK, is_unset
 from tokmill.run.output import complete_manifest
 from tokmill.storage import make_folder
@@ -41,6 +40,7 @@ from tokmill.urls import refuse_store, store_url
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from tokmill.dataset.manifest import Manifest, Mix
     from tokmill.dataset.place import Place
     from tokmill.mixing.checks import InputFiles
     from tokmill.mixing.inputs import Input, Inputs
@@ -87,7 +87,7 @@ def _identity(settings: MixSettings, inputs: Inputs, lists: Sequence[str]) -> di
         "inputs": [_input_identity(dataset) for dataset in inputs.datasets],
         # Which documents each request takes: a source is named by the paths of its dataset.
         "request_of_source": inputs.request_of_row.tolist(),
-        "slices_of_sources": [len(row.get("slices", (0,))) for row in inputs.rows],
+        "slices_of_sources": [source.n_slices for source in inputs.rows],
         "keep": list(inputs.keep),
         "packing": [inputs.packing, inputs.has_packed_rows],
         "drop": list(lists),
@@ -103,16 +103,17 @@ def _input_identity(dataset: Input) -> list[Any]:
     manifest = dataset.manifest
     beside = [
         name
-        for name, _ in files_of_shards(manifest["shards"], manifest)
+        for name, _ in manifest.files_of_shards(manifest.shards)
         if name.endswith((ORIGIN, METADATA))
     ]
-    rejects = (file["name"] for file in manifest["files"])
+    rejects = (file.name for file in manifest.files)
     beside += sorted(name for name in rejects if name.startswith(f"{REJECTS}/"))
     slices = []
-    for shard in manifest["shards"]:
-        part = int(shard["name"].split("-")[1])
-        first = shard.get("first_slice", slice_of_part(manifest.get("mix", {}), part))
-        slices.append([shard["name"], first])
+    for shard in manifest.shards:
+        first = shard.first_slice
+        if first is None:
+            first = slice_of_part(manifest.mix, int(shard.name.split("-")[1]))
+        slices.append([shard.name, first])
     return [identity_of(manifest, dataset.place, beside), slices]
 
 
@@ -145,7 +146,7 @@ def is_linked(settings: MixSettings, inputs: Inputs) -> bool:
     """Return whether all shards stay as they are."""
     is_whole = all(r.epochs == 1 and not r.source for r in inputs.requests)
     changes = settings.is_shuffled or settings.has_filters or settings.shard_tokens
-    is_widened = any(d.manifest["dtype"] != inputs.dtype.name for d in inputs.datasets)
+    is_widened = any(d.manifest.dtype != inputs.dtype.name for d in inputs.datasets)
     has_others = any(dataset.keep != inputs.keep for dataset in inputs.datasets)
     is_same = not (changes or is_widened or has_others)
     return is_whole and is_same and settings.dedup in ("", MARK)
@@ -153,7 +154,7 @@ def is_linked(settings: MixSettings, inputs: Inputs) -> bool:
 
 def begin(
     place: Place, asked: Asked, files: InputFiles, warn: Callable[[str], None], *, overwrite: bool
-) -> dict[str, Any] | None:
+) -> Manifest | None:
     """Begin a mix in a place that is held, or find what is left to do of the one that it holds.
 
     Returns:
@@ -173,7 +174,7 @@ def begin(
         raise StateError(foreign_message(place.where, contents.what, contents.in_the_way))
     fingerprint, boot = _request_in(place)
     if PLAN in contents.ours:
-        earlier = parse_plan(place.read(PLAN), f"{place.where}/{PLAN}").get("mix")
+        earlier = parse_plan(place.read(PLAN), f"{place.where}/{PLAN}").mix
         _check_same(place, earlier, asked)
     elif fingerprint != asked.fingerprint and not all(map(is_hidden, contents.ours)):
         raise StateError(f"{place.where}: holds {contents.what} that is not this mix: {_REMEDY}")
@@ -190,7 +191,7 @@ def begin(
 
 def _of_finished(
     place: Place, asked: Asked, files: InputFiles, warn: Callable[[str], None]
-) -> dict[str, Any] | None:
+) -> Manifest | None:
     """Return the manifest of a mix that is complete; None if it has lost a file.
 
     Raises:
@@ -198,11 +199,9 @@ def _of_finished(
         VerifyError: a file is missing, and an input is damaged: nothing could be made again.
     """
     manifest, entries = intact_manifest_in(place), place.entries()
-    _check_same(place, manifest.get("mix"), asked)
+    _check_same(place, manifest.mix, asked)
     remove_temporary(place)
-    lost = [
-        file["name"] for file in manifest["files"] if entries.get(file["name"]) != file["bytes"]
-    ]
+    lost = [file.name for file in manifest.files if entries.get(file.name) != file.n_bytes]
     if not lost:
         return manifest
     owned = owned_names(place, entries)
@@ -215,7 +214,7 @@ def _of_finished(
     return None
 
 
-def _check_same(place: Place, earlier: Mapping[str, Any] | None, asked: Asked) -> None:
+def _check_same(place: Place, earlier: Mix | None, asked: Asked) -> None:
     """Check that what stands in a place is this mix; raises `StateError`.
 
     `earlier`: the key `mix` of its plan or manifest; None: it is no mix.
@@ -223,7 +222,7 @@ def _check_same(place: Place, earlier: Mapping[str, Any] | None, asked: Asked) -
     if earlier is None:
         maker = maker_in(place)
         raise StateError(f"{place.where}: holds {maker}: {_REMEDY}")
-    if earlier["fingerprint"] == asked.fingerprint:
+    if earlier.fingerprint == asked.fingerprint:
         return
     changes = list(_changes(earlier, asked))
     more = f" and {len(changes) - _MOST_CHANGES} more" if len(changes) > _MOST_CHANGES else ""
@@ -233,9 +232,9 @@ def _check_same(place: Place, earlier: Mapping[str, Any] | None, asked: Asked) -
     )
 
 
-def _changes(earlier: Mapping[str, Any], asked: Asked) -> Iterator[str]:
+def _changes(earlier: Mix, asked: Asked) -> Iterator[str]:
     """Yield a line for each setting and each dataset that differs from those of a mix before."""
-    before = earlier["settings"]
+    before = earlier.settings
     for key, now in asked.settings.items():
         if before.get(key, now) != now:
             were, are = _said(key, before[key]), _said(key, now)
@@ -243,7 +242,7 @@ def _changes(earlier: Mapping[str, Any], asked: Asked) -> Iterator[str]:
                 yield f"the datasets were {were}, are {are}"
             else:
                 yield f"{key} was {were}, is {are}"
-    identities = {one["directory"]: one.get("identity") for one in earlier["inputs"]}
+    identities = {one.directory: one.identity for one in earlier.inputs}
     for one in asked.inputs:
         if identities.get(one["directory"], one["identity"]) != one["identity"]:
             yield f"{one['directory']} holds other tokens"

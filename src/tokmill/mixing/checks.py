@@ -20,9 +20,10 @@ from tokmill.mixing.settings import TRAINED
 from tokmill.urls import store_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tokmill.dataset.checksum import FileEntry
+    from tokmill.dataset.manifest import ShardRow
     from tokmill.mixing.inputs import Chunk, Input, Inputs
     from tokmill.mixing.settings import MixSettings
     from tokmill.mixing.temporary import Temporary
@@ -55,7 +56,7 @@ class InputFiles:
     def __init__(self, inputs: Inputs, settings: MixSettings) -> None:
         self._inputs, self._settings = inputs, settings
         self._datasets = {
-            dataset.directory: CheckedFiles.of(dataset.directory, dataset.manifest)
+            dataset.directory: CheckedFiles.of(dataset.directory, dataset.manifest.files)
             for dataset in inputs.datasets
             if not store_url(dataset.directory)
         }
@@ -180,14 +181,12 @@ class InputFiles:
 
     def _of_shards(self, endings: Sequence[str]) -> Iterator[int]:
         for dataset in self._inputs.datasets:
-            for entry in dataset.manifest["shards"]:
+            for entry in dataset.manifest.shards:
                 yield from self._of_shard(dataset, entry, endings)
 
-    def _of_shard(
-        self, dataset: Input, entry: Mapping[str, object], endings: Sequence[str]
-    ) -> Iterator[int]:
+    def _of_shard(self, dataset: Input, entry: ShardRow, endings: Sequence[str]) -> Iterator[int]:
         """Yield the numbers of the files of a shard that have some endings, and are there."""
         for ending in endings:
-            number = self._numbers.get(dataset.directory / f"{entry['name']}.{ending}")
+            number = self._numbers.get(dataset.directory / f"{entry.name}.{ending}")
             if number is not None:
                 yield number

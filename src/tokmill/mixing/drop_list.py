@@ -57,8 +57,8 @@ def write_drop_lists(paths: Sequence[str], inputs: Inputs, folder: Path) -> list
     if not paths:
         return []
     rows: dict[str, list[int]] = {}
-    for number, row in enumerate(inputs.rows):
-        rows.setdefault(row["path"], []).append(number)
+    for number, source in enumerate(inputs.rows):
+        rows.setdefault(source.path, []).append(number)
     records, hashes = (folder / name for name in _FILES)
     with storage_errors(folder):
         with records.open("wb") as keys, hashes.open("wb") as digests:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections import Counter
+from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +12,7 @@ import numpy as np
 from tokmill.dataset.counts import Counts, documents_by_length
 from tokmill.dataset.finish import Statement
 from tokmill.dataset.layout import MIX_ENGINE
+from tokmill.dataset.manifest import UnreadTotals
 from tokmill.dataset.rules import joined_rules
 from tokmill.mixing.batch import read_chunk, rows_of, trained
 from tokmill.mixing.survey import LEFT_OUT
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.dataset.checksum import FileEntry
+    from tokmill.dataset.manifest import MaskEntry, ShardRow, SourceEntry, Usage
     from tokmill.dataset.part_record import PartRecord
     from tokmill.mixing.inputs import Inputs
     from tokmill.mixing.tasks import Job
@@ -60,32 +63,38 @@ def count(job: Job) -> Written:
     return Written(by_row, left_out)
 
 
-def _source_rows(job: Job, written: Written | None) -> list[dict[str, Any]]:
+def _sources(job: Job, written: Written | None) -> list[SourceEntry]:
     """Return the sources of all inputs, with the counts of what was written of each.
 
     Records and rejects stay. A document that is left out is a drop, and one that is repeated is an
     `extra`. Bytes of text are in proportion to the tokens: nobody knows those of a document.
     `written`: None if all documents of all inputs are.
     """
-    rows = []
-    for number, row in enumerate(job.inputs.rows):
-        rest = {key: value for key, value in row.items() if key != "reading"}
-        name = {"name": row.get("name") or _request_name(job.inputs, number)}
-        if written is None:
-            rows.append({**rest, **name})
-            continue
-        counts = Counts.from_json(row).mutable()
-        documents, tokens, trained_tokens, repeats = written.by_row[:, number].tolist()
-        left = {why: int(written.left_out[number, reason]) for reason, why in LEFT_OUT.items()}
-        left[_NOT_TAKEN] = counts.documents - (documents - repeats) - sum(left.values())
-        counts.drops.update({why: n for why, n in left.items() if n})
-        counts.extra += repeats
-        counts.text_bytes = round(counts.text_bytes * tokens / max(1, counts.tokens))
-        counts.documents, counts.tokens = documents, tokens
-        counts.trained_tokens = trained_tokens
-        rest.pop("trained_tokens", None)  # which counts do not say if it is 0
-        rows.append({**rest, **name, **counts.as_json()})
-    return rows
+    sources = []
+    for number, source in enumerate(job.inputs.rows):
+        name = source.name or _request_name(job.inputs, number)
+        counts = source.counts if written is None else _written_of(source, written, number)
+        sources.append(replace(source, name=name, reading=None, counts=counts))
+    return sources
+
+
+def _written_of(source: SourceEntry, written: Written, number: int) -> Counts:
+    """Return the counts of what was written of a source; `number`: of it among those of inputs."""
+    before = source.counts
+    documents, tokens, trained_tokens, repeats = written.by_row[:, number].tolist()
+    left = {why: int(written.left_out[number, reason]) for reason, why in LEFT_OUT.items()}
+    left[_NOT_TAKEN] = before.documents - (documents - repeats) - sum(left.values())
+    drops = Counter(before.drops)
+    drops.update({why: n for why, n in left.items() if n})
+    return replace(
+        before,
+        documents=documents,
+        tokens=tokens,
+        trained_tokens=trained_tokens,
+        text_bytes=round(before.text_bytes * tokens / max(1, before.tokens)),
+        extra=before.extra + repeats,
+        drops=drops,
+    )
 
 
 def _request_name(inputs: Inputs, row: int) -> str:
@@ -96,13 +105,13 @@ def _request_name(inputs: Inputs, row: int) -> str:
 
 def engine_of(inputs: Inputs) -> dict[str, Any]:
     """Return the entry for the engine of plan and manifest: nothing was encoded."""
-    engines = dict.fromkeys(d.manifest["engine"]["name"] for d in inputs.datasets)
+    engines = dict.fromkeys(d.manifest.engine.name for d in inputs.datasets)
     return {
         "name": MIX_ENGINE,
         "version": __version__,
         "reason": f"documents of finished datasets, encoded by {', '.join(engines)}",
         "mb_per_s": {},
-        "n_checked": sum(d.manifest["engine"]["n_checked"] for d in inputs.datasets),
+        "n_checked": sum(d.manifest.engine.n_checked for d in inputs.datasets),
         "refused": {},
     }
 
@@ -110,50 +119,49 @@ def engine_of(inputs: Inputs) -> dict[str, Any]:
 def statement_of(
     job: Job,
     files: Sequence[FileEntry],
-    shards: Sequence[Mapping[str, Any]],
+    shards: Sequence[ShardRow],
     length_histogram: Sequence[int],
     written: Written | None,
     mix: Mapping[str, Any],
-    run: Mapping[str, Any],
+    run: Usage,
 ) -> Statement:
     """Return what the manifest states.
 
     `mix`: what was asked and got. `written`: None if all documents of all inputs are.
     """
-    inputs, rows = job.inputs, _source_rows(job, written)
-    own: dict[str, Any] = {"mix": mix}
-    if "mask" in inputs.manifest:
-        own["mask"] = _mask(inputs)
-    if inputs.keep:
-        own["keep"] = list(inputs.keep)
+    inputs, sources = job.inputs, _sources(job, written)
+    totals = Counts()
+    for source in sources:
+        totals.add(source.counts)
     return Statement(
         kind=inputs.kind,
         rules=joined_rules(inputs.rules),
         config=_config(job),
-        tokenizer=inputs.manifest["tokenizer"],
+        tokenizer=inputs.manifest.tokenizer,
         engine=engine_of(inputs),
-        totals=_totals(inputs, rows),
+        totals=totals,
+        unread=_unread(inputs),
         length_histogram=length_histogram,
-        sources=rows,
+        sources=sources,
         shards=shards,
-        files=[entry.as_json() for entry in files],
+        files=files,
         run=run,
-        own=own,
+        mask=_mask(inputs),
+        keep=inputs.keep,
+        mix=mix,
     )
 
 
-def _totals(inputs: Inputs, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the sums of the sources, and of the breaks of all inputs."""
-    totals = Counts()
-    for row in rows:
-        totals.add(Counts.from_json(row))
-    sums = totals.as_json()
-    sums.pop("noticed", None)
-    totals_of_inputs = [dataset.manifest["totals"] for dataset in inputs.datasets]
-    unread = [one["unread"] for one in totals_of_inputs if "unread" in one]
-    if unread:
-        sums["unread"] = {key: sum(one[key] for one in unread) for key in unread[0]}
-    return sums
+def _unread(inputs: Inputs) -> UnreadTotals | None:
+    """Return the sums of what was not read of the inputs; None if all was."""
+    found = [d.manifest.unread for d in inputs.datasets if d.manifest.unread is not None]
+    if not found:
+        return None
+    return UnreadTotals(
+        sum(one.files for one in found),
+        sum(one.text_bytes for one in found),
+        sum(one.stored_bytes for one in found),
+    )
 
 
 def _config(job: Job) -> dict[str, Any]:
@@ -161,7 +169,7 @@ def _config(job: Job) -> dict[str, Any]:
 
     Documents are not packed: `tokmill pack` is what packs them.
     """
-    config: dict[str, Any] = {**job.inputs.manifest["config"]}
+    config: dict[str, Any] = {**job.inputs.manifest.plain["config"]}
     config["output"] = asdict(job.output)
     config["input"] = {**config["input"], "paths": [d.place for d in job.inputs.datasets]}
     if "sft" not in config:
@@ -172,18 +180,20 @@ def _config(job: Job) -> dict[str, Any]:
     return config
 
 
-def _mask(inputs: Inputs) -> dict[str, Any]:
-    """Return the entry for the masks: the rule of all, and their templates."""
-    masks = [dataset.manifest["mask"] for dataset in inputs.datasets]
-    templates = " and ".join(dict.fromkeys(mask["template"] for mask in masks))
-    return {**masks[0], "template": templates, "cut": sum(mask["cut"] for mask in masks)}
+def _mask(inputs: Inputs) -> MaskEntry | None:
+    """Return the entry for the masks: the rule of all, and their templates; None without masks."""
+    masks = [d.manifest.mask for d in inputs.datasets if d.manifest.mask is not None]
+    if not masks:
+        return None
+    templates = " and ".join(dict.fromkeys(mask.template for mask in masks))
+    return masks[0]._replace(template=templates, cut=sum(mask.cut for mask in masks))
 
 
 class PartSums(NamedTuple):
     """The parts of a mix, summed up: files, rows of the manifest, documents by length."""
 
     files: Sequence[FileEntry]
-    shards: Sequence[Mapping[str, Any]]
+    shards: Sequence[ShardRow]
     length_histogram: Sequence[int]
 
 
@@ -193,7 +203,7 @@ def sums_of(records: Mapping[int, PartRecord], algorithm: str) -> PartSums:
     Slices of origins are numbered over all inputs, so each shard begins with slice 0.
     """
     files: list[FileEntry] = []
-    shards: list[Mapping[str, Any]] = []
+    shards: list[ShardRow] = []
     by_length = documents_by_length(np.zeros(0, np.int64))
     for _, record in sorted(records.items()):
         shards += [shard.as_row() for shard in record.shards]
@@ -204,5 +214,5 @@ def sums_of(records: Mapping[int, PartRecord], algorithm: str) -> PartSums:
 
 def linked_histogram(inputs: Inputs) -> list[int]:
     """Return the documents of all inputs by length."""
-    pairs = zip_longest(*(d.manifest["length_histogram"] for d in inputs.datasets), fillvalue=0)
+    pairs = zip_longest(*(d.manifest.length_histogram for d in inputs.datasets), fillvalue=0)
     return [sum(pair) for pair in pairs]

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.checksum import FileEntry
 from tokmill.dataset.layout import DATASET_FILE, SPLITS
-from tokmill.dataset.manifest_shape import sidecars_of
 from tokmill.dataset.reader import intact_manifest_in, read_intact_manifest
 from tokmill.dataset.rules import differing_rule, rules_in
 from tokmill.dataset.sidecars import open_index
+from tokmill.dataset.typed_json import to_json
 from tokmill.errors import TokmillError, UsageError, VerifyError
 from tokmill.place import open_place
 from tokmill.tokenizer.kept import kept_tokenizer
@@ -27,11 +27,13 @@ from tokmill.urls import store_url
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
 
+    from tokmill.dataset.manifest import InputFile, Manifest, ShardRow, SourceEntry
     from tokmill.mixing.settings import MixSettings, Request
+    from tokmill.settings.schema import OutputSettings
 
 CHUNK_TOKENS = 16 << 20
 """Tokens of a chunk, which a worker holds in memory two or three times."""
@@ -50,7 +52,7 @@ class Input:
     """A dataset that is mixed, and the numbers of its first slice, source and part among all."""
 
     directory: Path
-    manifest: Mapping[str, Any]
+    manifest: Manifest
     first_slice: int
     first_row: int
     first_part: int
@@ -63,36 +65,35 @@ class Input:
     @property
     def keep(self) -> tuple[str, ...]:
         """Return the metadata columns."""
-        return tuple(self.manifest.get("keep", ()))
+        return self.manifest.keep
 
-    def entries(self, split: str) -> list[Mapping[str, Any]]:
+    def entries(self, split: str) -> list[ShardRow]:
         """Return the rows of the shards of a split, in the order of the dataset."""
-        return [entry for entry in self.manifest["shards"] if entry["split"] == split]
+        return self.manifest.of_split(split)
 
     def n_documents(self, split: str) -> int:
         """Return the documents of a split."""
-        return sum(entry["documents"] for entry in self.entries(split))
+        return sum(entry.documents for entry in self.entries(split))
 
     def n_tokens(self, split: str) -> int:
         """Return the tokens of a split."""
-        return sum(entry["tokens"] for entry in self.entries(split))
+        return sum(entry.tokens for entry in self.entries(split))
 
     @property
-    def output(self) -> Mapping[str, Any]:
+    def output(self) -> OutputSettings:
         """Return the settings by which it was written."""
-        settings: Mapping[str, Any] = self.manifest["config"]["output"]
-        return settings
+        return self.manifest.config.output
 
     @property
     def val_fractions(self) -> Sequence[float]:
         """Return the fractions of all runs behind it that divided documents into splits."""
-        own: Sequence[float] = self.manifest.get("mix", {}).get("val_fractions", ())
-        return own or [self.output["val_fraction"]]
+        own = self.manifest.mix.val_fractions if self.manifest.mix else ()
+        return own or [self.output.val_fraction]
 
     @property
     def n_parts(self) -> int:
         """Return the number above that of every part that has a file."""
-        names = (DATASET_FILE.fullmatch(file["name"]) for file in self.manifest["files"])
+        names = (DATASET_FILE.fullmatch(file.name) for file in self.manifest.files)
         parts = (
             match and (match["shard"] or match["record"] or match["rejects"]) for match in names
         )
@@ -101,19 +102,7 @@ class Input:
     @property
     def n_slices(self) -> int:
         """Return the slices of all sources."""
-        return sum(len(row.get("slices", (0,))) for row in self.manifest["sources"])
-
-
-def slice_of_part(mix: Mapping[str, Any], part: int) -> int:
-    """Return the slice of a part of imported tokens, whose number is that of its file.
-
-    `mix`: the entry of the manifest, if the part was linked from one of its inputs.
-    """
-    for entry in reversed(mix.get("inputs", ())):
-        if entry["first_part"] <= part:
-            inner = slice_of_part(entry.get("mix", {}), part - entry["first_part"])
-            return int(entry["first_slice"]) + inner
-    return part
+        return self.manifest.n_slices
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +121,7 @@ class Chunk:
 
     input: int
     split: str
-    entry: Mapping[str, Any]
+    entry: ShardRow
     start: int
     stop: int
     in_input: int
@@ -166,24 +155,24 @@ class Inputs:
     dtype: np.dtype[np.unsignedinteger]
 
     @property
-    def manifest(self) -> Mapping[str, Any]:
+    def manifest(self) -> Manifest:
         """Return the manifest of the first dataset; the others agree with it."""
         return self.datasets[0].manifest
 
     @property
     def kind(self) -> str:
         """Return the kind of all datasets: `pretrain` or `sft`."""
-        return str(self.manifest.get("kind", "pretrain"))
+        return self.manifest.kind
 
     @property
     def rules(self) -> list[dict[str, list[int]]]:
         """Return the rules under which each dataset was made."""
-        return [rules_in(dataset.manifest, self.kind) for dataset in self.datasets]
+        return [rules_in(dataset.manifest.rules, self.kind) for dataset in self.datasets]
 
     @property
     def sidecars(self) -> tuple[str, ...]:
         """Return the endings of the files beside the tokens."""
-        return sidecars_of(self.manifest)
+        return self.manifest.sidecars
 
     @cached_property
     def keep(self) -> tuple[str, ...]:
@@ -194,14 +183,15 @@ class Inputs:
     @property
     def packing(self) -> int:
         """Return the tokens of rows that have room for all chats; 0: they are not packed."""
-        configs = [dataset.manifest["config"] for dataset in self.datasets]
-        packings = [config.get("sft", {}).get("packing", 0) for config in configs]
+        of_chats = [dataset.manifest.config.sft for dataset in self.datasets]
+        packings = [0 if sft is None else sft.packing for sft in of_chats]
         return max(packings) if all(packings) else 0
 
     @property
     def has_packed_rows(self) -> bool:
         """Return whether packed rows of chats are written."""
-        return bool(self.packing) and bool(self.manifest["config"]["sft"]["packed_rows"])
+        sft = self.manifest.config.sft
+        return bool(self.packing) and sft is not None and sft.packed_rows
 
     @property
     def val_fractions(self) -> list[float]:
@@ -214,25 +204,23 @@ class Inputs:
         return sum(dataset.n_tokens(split) for dataset in self.datasets for split in SPLITS)
 
     @cached_property
-    def rows(self) -> list[Mapping[str, Any]]:
+    def rows(self) -> list[SourceEntry]:
         """Return the sources of all manifests."""
-        return [row for dataset in self.datasets for row in dataset.manifest["sources"]]
+        return [source for dataset in self.datasets for source in dataset.manifest.sources]
 
     @cached_property
     def slice_rows(self) -> npt.NDArray[np.int64]:
         """Return the source of every slice: (n_slices,) int64."""
-        counts = [len(row.get("slices", (0,))) for row in self.rows]
+        counts = [source.n_slices for source in self.rows]
         return np.repeat(np.arange(len(counts)), counts)
 
     @cached_property
     def records_before(self) -> npt.NDArray[np.int64]:
         """Return the records of the same file before every slice: (n_slices,) int64."""
         before: list[int] = []
-        for row in self.rows:
-            n = 0
-            for piece in row.get("slices", ({"records": 0},)):
-                before.append(n)
-                n += piece["records"]
+        for source in self.rows:
+            lengths = [piece.records for piece in source.slices] or [0]
+            before += [0, *accumulate(lengths[:-1])]
         return np.array(before, np.int64)
 
     def input_of(self, request: Request) -> int:
@@ -257,15 +245,15 @@ class Inputs:
                 in_input = 0
                 of_part: dict[str, int] = {}
                 for entry in dataset.entries(split):
-                    part = entry["name"].split("-")[1]
+                    part = entry.name.split("-")[1]
                     before = of_part.get(part, 0)
-                    of_part[part] = before + entry["documents"]
-                    path = dataset.directory / f"{entry['name']}.idx"
-                    of_shard, _ = open_index(path, entry["documents"])
+                    of_part[part] = before + entry.documents
+                    path = dataset.directory / f"{entry.name}.idx"
+                    of_shard, _ = open_index(path, entry.documents)
                     lengths = of_shard[:]
-                    if lengths.min() < 1 or lengths.sum(dtype=np.int64) != entry["tokens"]:
+                    if lengths.min() < 1 or lengths.sum(dtype=np.int64) != entry.tokens:
                         raise VerifyError(
-                            f"{path}: its documents do not sum up to the {entry['tokens']:,} "
+                            f"{path}: its documents do not sum up to the {entry.tokens:,} "
                             "tokens of the manifest; see tokmill verify"
                         )
                     for start, stop in _cut(lengths, self.chunk_tokens):
@@ -287,10 +275,10 @@ def _cut(lengths: npt.NDArray[np.int32], n_tokens: int) -> Iterator[tuple[int, i
 _MOST_NAMED = 20
 
 
-def _names_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _names_of(file: InputFile) -> tuple[str, ...]:
     """Return the names by which a request can mean a source: its own, its path, its file's."""
-    own = (row["name"],) if "name" in row else ()
-    return (*own, row["path"], Path(row["path"]).name)
+    own = (file.name,) if file.name else ()
+    return (*own, file.path, Path(file.path).name)
 
 
 def open_inputs(requests: Sequence[Request], settings: MixSettings) -> Inputs:
@@ -308,12 +296,12 @@ def open_inputs(requests: Sequence[Request], settings: MixSettings) -> Inputs:
         manifest = intact_manifest_in(open_place(url)) if url else read_intact_manifest(directory)
         datasets.append(Input(directory, manifest, first_slice, first_row, first_part))
         first_slice += datasets[-1].n_slices
-        first_row += len(manifest["sources"])
+        first_row += len(manifest.sources)
         first_part += datasets[-1].n_parts
-    widest = max((d.manifest["dtype"] for d in datasets), key=lambda name: np.dtype(name).itemsize)
+    widest = max((d.manifest.dtype for d in datasets), key=lambda name: np.dtype(name).itemsize)
     for dataset in datasets[1:]:
         _check_same(datasets[0], dataset, is_widened=bool(settings.dtype))
-    if settings.count != "all" and "mask" not in datasets[0].manifest:
+    if settings.count != "all" and datasets[0].manifest.mask is None:
         raise UsageError("count: trained tokens are those of chats: these datasets have no masks")
     dtype = np.dtype(settings.dtype or widest).newbyteorder("<")
     return Inputs(tuple(datasets), tuple(requests), _request_of_row(datasets, requests), dtype)
@@ -343,10 +331,10 @@ def _request_of_row(
             request has.
     """
     of_directory = {dataset.directory: dataset for dataset in datasets}
-    numbers = np.full(sum(len(dataset.manifest["sources"]) for dataset in datasets), -1)
+    numbers = np.full(sum(len(dataset.manifest.sources) for dataset in datasets), -1)
     for number, request in enumerate(requests):
         dataset = of_directory[request.directory]
-        names = [_names_of(row) for row in dataset.manifest["sources"]]
+        names = [_names_of(file) for file in dataset.manifest.input_files]
         rows = [i for i, own in enumerate(names) if request.source in ("", *own)]
         if not rows:
             known = ", ".join(dict.fromkeys(own[0] for own in names[:_MOST_NAMED]))
@@ -387,28 +375,27 @@ def _check_same(first: Input, other: Input, *, is_widened: bool) -> None:
 
 def _other_tokenizer(first: Input, other: Input) -> str:
     """Return what differs between the tokenizers of two datasets, in one line, or ''."""
-    there, here = (dataset.manifest["tokenizer"] for dataset in (first, other))
-    if there["identity"] == here["identity"]:
+    there, here = (dataset.manifest.tokenizer for dataset in (first, other))
+    if there.identity == here.identity:
         return ""
     try:
         kept = [kept_tokenizer(open_place(one.place), one.manifest) for one in (first, other)]
     except TokmillError:
-        names = [f"{one['name']} with {one['vocab_size']:,} ids" for one in (there, here)]
+        names = [f"{one.name} with {one.vocab_size:,} ids" for one in (there, here)]
         return f"{names[0]} there, {names[1]} here"
     return tokenizer_differences(*kept)
 
 
-def _compared(manifest: Mapping[str, Any]) -> dict[str, Any]:
+def _compared(manifest: Manifest) -> dict[str, Any]:
     """Return what must be equal, as a message names it."""
-    tokenizer, mask = manifest["tokenizer"], manifest.get("mask", {})
-    bos = tokenizer["bos"]
+    bos, mask = manifest.tokenizer.bos, to_json(manifest.mask) or {}
     return {
-        "kind": manifest.get("kind", "pretrain"),
-        "eos": tokenizer["eos"]["id"],
-        "bos": bos and bos["id"],
-        "dtype": manifest["dtype"],
+        "kind": manifest.kind,
+        "eos": manifest.tokenizer.eos.id,
+        "bos": None if bos is None else bos.id,
+        "dtype": manifest.dtype,
         **{f"the mask's {key}": mask.get(key) for key in _RULES},
-        "the place of weights": ".weight files" if "weight" in sidecars_of(manifest) else "",
+        "the place of weights": ".weight files" if "weight" in manifest.sidecars else "",
     }
 
 
@@ -447,7 +434,7 @@ def warn_of_copies(inputs: Inputs, settings: MixSettings, warn: Callable[[str], 
     for dataset in inputs.datasets:
         sums = {
             entry.checksum
-            for entry in map(FileEntry.from_json, dataset.manifest["files"])
+            for entry in dataset.manifest.files
             if entry.name.endswith(".bin") and not entry.name.startswith("pack")
         }
         twice = [checksum for checksum in sums if checksum in owners]

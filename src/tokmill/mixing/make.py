@@ -27,6 +27,7 @@ from tokmill.dataset.layout import (
     rejects_name,
     shard_stem,
 )
+from tokmill.dataset.typed_json import to_json
 from tokmill.dataset.writer import write_hashed_chunks
 from tokmill.errors import RecordError, VerifyError
 from tokmill.interrupts import CONTINUES
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tokmill.dataset.manifest import Manifest, ShardRow
     from tokmill.dataset.part_record import PartRecord
     from tokmill.dataset.place import Place
     from tokmill.mixing.begin import Asked
@@ -86,7 +88,7 @@ _MARKS_AT_ONCE = 16 << 20
 """Bytes of marks that are copied at a time."""
 
 
-def mix(settings: MixSettings, watcher: Watcher, *, overwrite: bool = False) -> dict[str, Any]:
+def mix(settings: MixSettings, watcher: Watcher, *, overwrite: bool = False) -> Manifest:
     """Write a dataset of the documents of others, and return its manifest.
 
     The same call continues one that was stopped, makes again what was removed of one that is
@@ -145,13 +147,13 @@ class _Made:
     checks: InputFiles
     found: Mapping[str, int]
     files: list[FileEntry]
-    shards: Sequence[Mapping[str, Any]]
+    shards: Sequence[ShardRow]
     length_histogram: Sequence[int]
     written: Written | None = None
     n_resumed: int = 0
 
 
-def _make(job: Job, watcher: Watcher, asked: Asked) -> dict[str, Any]:
+def _make(job: Job, watcher: Watcher, asked: Asked) -> Manifest:
     """Make what is missing, and return the manifest."""
     started_s = time.perf_counter()
     job.place.make_folders()
@@ -353,7 +355,7 @@ def _mark(job: Job, watcher: Watcher) -> dict[str, int]:
     return {"duplicates": int(n_marked), "overlap": overlap}
 
 
-def _link_shards(inputs: Inputs, place: Place) -> tuple[list[FileEntry], list[dict[str, Any]]]:
+def _link_shards(inputs: Inputs, place: Place) -> tuple[list[FileEntry], list[ShardRow]]:
     """Link the shards of all inputs; return their files, and their rows of the manifest.
 
     Raises:
@@ -361,22 +363,22 @@ def _link_shards(inputs: Inputs, place: Place) -> tuple[list[FileEntry], list[di
         StorageError: a file can be neither linked nor copied.
     """
     files: list[FileEntry] = []
-    rows: list[dict[str, Any]] = []
+    rows: list[ShardRow] = []
     for split in SPLITS:
         for dataset in inputs.datasets:
-            listed: dict[str, list[Mapping[str, Any]]] = {}
-            for file in dataset.manifest["files"]:
-                listed.setdefault(file["name"].partition(".")[0], []).append(file)
+            listed: dict[str, list[FileEntry]] = {}
+            for file in dataset.manifest.files:
+                listed.setdefault(file.name.partition(".")[0], []).append(file)
             for entry in dataset.entries(split):
-                _, part, number = entry["name"].split("-")
+                _, part, number = entry.name.split("-")
                 stem = shard_stem(split, dataset.first_part + int(part), int(number))
-                for file in listed[entry["name"]]:
-                    name = stem + file["name"].removeprefix(entry["name"])
+                for file in listed[entry.name]:
+                    name = stem + file.name.removeprefix(entry.name)
                     files.append(_taken(place, dataset, file, name))
-                row = {**entry, "name": stem}
-                if "first_slice" in entry:
-                    row["first_slice"] = entry["first_slice"] + dataset.first_slice
-                rows.append(row)
+                first = entry.first_slice
+                if first is not None:
+                    first += dataset.first_slice
+                rows.append(entry._replace(name=stem, first_slice=first))
     return files, rows
 
 
@@ -384,17 +386,16 @@ def _link_rejects(inputs: Inputs, place: Place) -> list[FileEntry]:
     """Link the files of rejects of all inputs, and return them; raises as `_link_shards`."""
     files = []
     for dataset in inputs.datasets:
-        for file in dataset.manifest["files"]:
-            folder, _, name = file["name"].partition("/")
+        for file in dataset.manifest.files:
+            folder, _, name = file.name.partition("/")
             if folder == REJECTS:
                 part = dataset.first_part + int(name.removesuffix(".jsonl"))
                 files.append(_taken(place, dataset, file, f"{REJECTS}/{rejects_name(part)}"))
     return files
 
 
-def _taken(place: Place, dataset: Input, file: Mapping[str, Any], name: str) -> FileEntry:
+def _taken(place: Place, dataset: Input, entry: FileEntry, name: str) -> FileEntry:
     """Make a file of an input stand in the output, too; return its entry there."""
-    entry = FileEntry.from_json(file)
     place.take(open_place(dataset.place), entry, name)
     return replace(entry, name=name)
 
@@ -426,7 +427,7 @@ def _entry(job: Job, asked: Asked) -> dict[str, Any]:
     inputs = []
     for dataset, named in zip(job.inputs.datasets, asked.inputs, strict=True):
         first = {"first_part": dataset.first_part, "first_slice": dataset.first_slice}
-        inner = {"mix": dataset.manifest["mix"]} if "mix" in dataset.manifest else {}
+        inner = {"mix": to_json(dataset.manifest.mix)} if dataset.manifest.mix else {}
         inputs.append({**named, **first, **inner})
     return {
         "fingerprint": asked.fingerprint,

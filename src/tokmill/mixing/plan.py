@@ -45,7 +45,7 @@ def keep_plan(job: Job, mix: Mapping[str, Any]) -> tuple[MixPlan, list[FileEntry
     content = b"".join(plan.chunks())
     where = f"{place.where}/{PLAN}"
     if not place.create(PLAN, [content]):  # it stands there, and differs
-        earlier = MixPlan.from_json(parse_plan(place.read(PLAN), where))
+        earlier = MixPlan.of(parse_plan(place.read(PLAN), where))
         is_same = earlier.head.get("mix", {}).get("fingerprint") == mix["fingerprint"]
         if not is_same or earlier.parts != plan.parts:
             raise StateError(
@@ -70,8 +70,8 @@ def _packed_tokenizer(job: Job) -> bytes | None:
 def _head(job: Job) -> dict[str, Any]:
     """Return what the plan states besides what was asked."""
     inputs = job.inputs
-    tokenizer = inputs.manifest["tokenizer"]
-    bos = tokenizer["bos"]
+    tokenizer = inputs.manifest.tokenizer
+    bos = tokenizer.bos
     output = asdict(job.output)
     del output["dir"]
     return {
@@ -79,9 +79,9 @@ def _head(job: Job) -> dict[str, Any]:
         "tokmill_version": __version__,
         "rules": joined_rules(inputs.rules),
         "settings": {"output": output},
-        "tokenizer_identity": tokenizer["identity"],
-        "eos_id": tokenizer["eos"]["id"],
-        "bos_id": None if bos is None else bos["id"],
+        "tokenizer_identity": tokenizer.identity,
+        "eos_id": tokenizer.eos.id,
+        "bos_id": None if bos is None else bos.id,
         "checksum": job.output.checksum,
         "engine": engine_of(inputs),
         "linked_parts": sum(dataset.n_parts for dataset in inputs.datasets),
@@ -90,10 +90,7 @@ def _head(job: Job) -> dict[str, Any]:
 
 def _parts(job: Job) -> Iterator[Part]:
     """Yield the parts in slices: documents of shards, or places in the order of a split."""
-    sums = [
-        {file["name"]: FileEntry.from_json(file) for file in dataset.manifest["files"]}
-        for dataset in job.inputs.datasets
-    ]
+    sums = [{file.name: file for file in dataset.manifest.files} for dataset in job.inputs.datasets]
     for part in job.parts:
         if not part.pieces:
             yield Part(part.number, (_places(job, part),))
@@ -102,7 +99,7 @@ def _parts(job: Job) -> Iterator[Part]:
         for number in part.pieces:
             piece = job.pieces[number]
             chunk = job.chunks[piece.chunk]
-            body = sums[chunk.input][f"{chunk.entry['name']}.bin"]
+            body = sums[chunk.input][f"{chunk.entry.name}.bin"]
             file = _shard(job.inputs.datasets[chunk.input], body)
             n_bytes = piece.tokens * job.inputs.dtype.itemsize
             slices.append(Slice(file, chunk.start, chunk.stop, n_bytes))

@@ -110,14 +110,14 @@ class Selection:
     def lengths(self, chunk: Chunk) -> npt.NDArray[np.int64]:
         """Return the tokens of every document of a chunk: (n,) int64."""
         directory = self._inputs.datasets[chunk.input].directory
-        lengths, _ = open_index(directory / f"{chunk.entry['name']}.idx", chunk.entry["documents"])
+        lengths, _ = open_index(directory / f"{chunk.entry.name}.idx", chunk.entry.documents)
         of_chunk: npt.NDArray[np.int64] = lengths[chunk.start : chunk.stop].astype(np.int64)
         return of_chunk
 
     def _sources(self, chunk: Chunk) -> npt.NDArray[np.int64]:
         """Return the request of each document; -1: it is left out."""
         inputs, dataset = self._inputs, self._inputs.datasets[chunk.input]
-        rows = slice(dataset.first_row, dataset.first_row + len(dataset.manifest["sources"]))
+        rows = slice(dataset.first_row, dataset.first_row + len(dataset.manifest.sources))
         sources = inputs.request_of_row[rows]
         is_one = (sources == sources[0]).all()  # then origins need not be read
         sources = (

@@ -64,7 +64,7 @@ class Survey:
 
     def __init__(self, inputs: Inputs, settings: MixSettings, temporary: Temporary) -> None:
         self._inputs, self._settings = inputs, settings
-        self._paths = [row["path"] for row in inputs.rows]
+        self._paths = [source.path for source in inputs.rows]
         self._listed = DropList(temporary, inputs) if settings.drop else None
         self._where: Filter | None = None
         if settings.where:

@@ -44,7 +44,7 @@ from tokmill.mixing.settings import MixSettings
 from tokmill.mixing.survey import DUPLICATE, Survey, open_reasons, survey_batch
 from tokmill.mixing.temporary import Temporary
 from tokmill.run.mixes import MixPlan
-from tokmill.settings.schema import BLAKE3, OutputSettings
+from tokmill.settings.schema import OutputSettings
 from tokmill.storage import storage_errors
 
 if TYPE_CHECKING:
@@ -112,14 +112,14 @@ class Job:
         inputs = self.inputs
         limit = self.settings.shard_tokens or SHARD_BYTES // inputs.dtype.itemsize
         if self.is_linked:  # a linked shard is as long as its input allowed
-            limit = max(dataset.output["shard_tokens"] for dataset in inputs.datasets)
+            limit = max(dataset.output.shard_tokens for dataset in inputs.datasets)
         fractions = inputs.val_fractions
         return OutputSettings(
             dir=self.place.where,
             dtype=inputs.dtype.name,
             shard_tokens=limit,
             val_fraction=fractions[0] if len(fractions) == 1 else 0.0,
-            checksum=inputs.datasets[0].output.get("checksum", BLAKE3),
+            checksum=inputs.datasets[0].output.checksum,
         )
 
     def places(self, first: int, n: int, n_all: int) -> npt.NDArray[np.int64]:

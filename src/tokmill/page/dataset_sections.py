@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import shlex
-from itertools import islice
+from dataclasses import dataclass
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,9 +50,11 @@ from tokmill.settings.names import find_setting, not_default
 from tokmill.words import count, counted, memory, plural, size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from tokmill.dataset.counts import Counts
+    from tokmill.dataset.manifest import Manifest, MixSource, SourceEntry, Usage
     from tokmill.inspect.summary import Rows
     from tokmill.page.markup import Cell
 
@@ -60,64 +63,63 @@ MOST_TOKENS = 1 << 30
 of more, the section names the command."""
 MOST_SOURCES, _FIRST_ROWS = 20, 6
 """Sources with a row, and rows that are shown before the others are opened."""
-_SUMMED = ("records", "documents", "tokens", "text_bytes", "trained_tokens")
 _MOST_REASONS, _MOST_EXAMPLES, _RAW_CHARACTERS = 40, 24, 300
 _MOST_READ = 20_000
 """Entries of the files of rejects that are read for examples, a few kB each."""
 _MOST_TICKS, _MOST_ITEMS, _LONGEST_VALUE = 16, 20, 300
 
 
-def head_tiles(manifest: Mapping[str, Any], n_bytes: int) -> str:
+def head_tiles(manifest: Manifest, n_bytes: int) -> str:
     """Return the most important numbers of a dataset as HTML; `n_bytes`: its size on disk."""
-    totals = manifest["totals"]
-    tokens, text_bytes = totals["tokens"], totals["text_bytes"]  # 0: an import does not know it
+    totals = manifest.totals
+    tokens, text_bytes = totals.tokens, totals.text_bytes  # 0: an import does not know it
+    of_val = manifest.of_split("val")
+    n_val = sum(shard.tokens for shard in of_val)
     rows: list[tuple[str, str | Number, str]] = [
-        ("tokens", Number(count(tokens), tokens), _exactly(manifest, "tokens")),
+        ("tokens", Number(count(tokens), tokens), _exactly(tokens, n_val)),
         (
             things_of(manifest),
-            Number(count(totals["documents"]), totals["documents"]),
-            _exactly(manifest, "documents"),
+            Number(count(totals.documents), totals.documents),
+            _exactly(totals.documents, sum(shard.documents for shard in of_val)),
         ),
-        ("sources", f"{_n_sources(manifest):,}", plural(len(manifest["sources"]), "file")),
+        ("sources", f"{_n_sources(manifest):,}", plural(len(manifest.input_files), "file")),
     ]
-    if manifest.get("kind") == "sft":
-        trained = totals.get("trained_tokens", 0)
+    if manifest.is_sft:
+        trained = totals.trained_tokens
         rows.append(("trained tokens", share_of(trained, tokens), f"{trained:,}"))
-    stored = f"{manifest['dtype']}, {np.dtype(manifest['dtype']).itemsize} bytes a token"
+    stored = f"{manifest.dtype}, {np.dtype(manifest.dtype).itemsize} bytes a token"
     rows.append(("size on disk", Number(size(n_bytes), n_bytes), stored))
     if text_bytes:
         density = f"{text_bytes / max(1, tokens):.2f}"
         rows.append(("text bytes per token", density, f"{size(text_bytes)} of text"))
-    drops, rejects = (sum(totals[kind].values()) for kind in ("drops", "rejects"))
-    lost = share_of(drops + rejects, totals["records"]) if drops + rejects else "none"
+    drops, rejects = totals.drops.total(), totals.rejects.total()
+    lost = share_of(drops + rejects, totals.records) if drops + rejects else "none"
     rows.append(("left out", lost, f"{plural(drops, 'drop')}, {plural(rejects, 'reject')}"))
     return tiles(rows)
 
 
-def _n_sources(manifest: Mapping[str, Any]) -> int:
-    return len({one.get("name") or one["path"] for one in manifest["sources"]})
+def _n_sources(manifest: Manifest) -> int:
+    return len({file.name or file.path for file in manifest.input_files})
 
 
-def _exactly(manifest: Mapping[str, Any], key: str) -> str:
+def _exactly(total: int, val: int) -> str:
     """Return a total to the last digit if its tile rounds it, and how much of it is in val."""
-    total = manifest["totals"][key]
-    val = sum(shard[key] for shard in manifest["shards"] if shard["split"] == "val")
     digits = f"{total:,}; " if count(total) != f"{total:,}" else ""
     return digits + (f"{val:,} in val" if val else "none in val")
 
 
-def head_facts(directory: Path, manifest: Mapping[str, Any]) -> Rows:
+def head_facts(directory: Path, manifest: Manifest) -> Rows:
     """Return where the dataset is, and how its ids were made."""
     told = dict(detail_rows(manifest, str(directory)))
-    engine = manifest["engine"]
+    engine = manifest.engine
     return [
         ("directory", str(directory.resolve())),
         ("tokenizer", told["tokenizer"]),
-        ("engine", engine_line(engine, manifest["totals"].get("checks"))),
+        ("engine", engine_line(engine, manifest.totals.checks)),
     ]
 
 
-def to_look_at(manifest: Mapping[str, Any], statistics: Statistics | str) -> list[str]:
+def to_look_at(manifest: Manifest, statistics: Statistics | str) -> list[str]:
     """Return what may be wrong with the data, most of which nothing else would show."""
     told = dict(detail_rows(manifest, ""))
     found = [told["unread"]] if "unread" in told else []
@@ -128,7 +130,7 @@ def to_look_at(manifest: Mapping[str, Any], statistics: Statistics | str) -> lis
     return found
 
 
-def lengths_section(directory: Path, manifest: Mapping[str, Any]) -> Section:
+def lengths_section(directory: Path, manifest: Manifest) -> Section:
     """Return the section, or why nobody knows the lengths."""
     try:
         found = read_lengths(directory, manifest)
@@ -137,7 +139,7 @@ def lengths_section(directory: Path, manifest: Mapping[str, Any]) -> Section:
     if not len(found.values):
         return Section("lengths", "Lengths", note("There are no documents."))
     things = things_of(manifest)
-    charts = panels(_histogram(found, things), _contexts(found, manifest["totals"], things))
+    charts = panels(_histogram(found, things), _contexts(found, manifest.totals, things))
     return Section("lengths", "Lengths", note(lengths_text(found)) + charts)
 
 
@@ -170,9 +172,9 @@ def _short(n: int) -> str:
     return f"{n >> 10}k" if n < 1 << 20 else f"{n >> 20}M"
 
 
-def _contexts(found: Lengths, totals: Mapping[str, Any], things: str) -> str:
+def _contexts(found: Lengths, totals: Counts, things: str) -> str:
     """Return how much is longer than each context size, up to the first that nothing exceeds."""
-    n_documents, n_tokens = totals["documents"], totals["tokens"]
+    n_documents, n_tokens = totals.documents, totals.tokens
     n_passed = sum(1 for context in CONTEXTS if found.longer(context))
     rows: list[tuple[Cell, ...]] = []
     for context in CONTEXTS[: n_passed + 1]:
@@ -190,36 +192,36 @@ def _share(n: float, total: float) -> Number:
     return Number(share_of(n, total), n / (total or 1))
 
 
-def sources_section(manifest: Mapping[str, Any]) -> Section:
+def sources_section(manifest: Manifest) -> Section:
     """Return the sources with most tokens, the others as one, and what each gave to a mix."""
-    rows, folder = grouped(manifest["sources"])
+    rows, folder = grouped(manifest.sources)
     lead = plural(_n_sources(manifest), "source") + (
         f" in {shortened(folder, 100)}" if folder else ""
     )
     if _n_sources(manifest) > len(rows):
         lead += f"; the {MOST_SOURCES} with most tokens are shown, the others as one"
     html = note(f"{lead}.") + _sources_table(manifest, rows)
-    return Section("sources", "Sources", html + _mix(manifest.get("mix", {}).get("sources", ())))
+    return Section("sources", "Sources", html + _mix(manifest.mix.sources if manifest.mix else ()))
 
 
-def _sources_table(manifest: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
-    totals, things = manifest["totals"], things_of(manifest)
-    full = max((row["tokens"] for row in rows), default=1)
-    is_sft = manifest.get("kind") == "sft"
+def _sources_table(manifest: Manifest, rows: Sequence[SourceGroup]) -> str:
+    totals, things = manifest.totals, things_of(manifest)
+    full = max((row.tokens for row in rows), default=1)
+    is_sft = manifest.is_sft
 
-    def density(row: Mapping[str, Any]) -> Cell:
+    def density(row: SourceGroup) -> Cell:
         if is_sft:
-            return _share(row["trained_tokens"], row["tokens"])
-        known = row["tokens"] and totals["text_bytes"]  # an import does not know its text
-        value = row["text_bytes"] / row["tokens"] if known else 0
+            return _share(row.trained_tokens, row.tokens)
+        known = row.tokens and totals.text_bytes  # an import does not know its text
+        value = row.text_bytes / row.tokens if known else 0
         return Number(f"{value:.2f}", value) if known else ""
 
     lines: list[tuple[Cell, ...]] = [
         (
-            row["name"],
-            Bar((row["tokens"],), full), exact(row["tokens"]),
-            _share(row["tokens"], totals["tokens"]),
-            exact(row["documents"]), density(row), exact(row["left_out"]),
+            row.name,
+            Bar((row.tokens,), full), exact(row.tokens),
+            _share(row.tokens, totals.tokens),
+            exact(row.documents), density(row), exact(row.left_out),
         )
         for row in rows
     ]  # fmt: skip
@@ -228,7 +230,7 @@ def _sources_table(manifest: Mapping[str, Any], rows: Sequence[Mapping[str, Any]
     return table("Sources", head, lines, first=_FIRST_ROWS)
 
 
-def field_section(directory: Path, manifest: Mapping[str, Any], field: str) -> Section | None:
+def field_section(directory: Path, manifest: Manifest, field: str) -> Section | None:
     """Return documents and tokens by the values of a kept field; None if no field is named.
 
     Raises:
@@ -236,14 +238,14 @@ def field_section(directory: Path, manifest: Mapping[str, Any], field: str) -> S
     """
     if not field:
         return None
-    counts, totals = counts_by_field(directory, manifest, field), manifest["totals"]
+    counts, totals = counts_by_field(directory, manifest, field), manifest.totals
     full = max((row["tokens"] for row in counts), default=1)
     lines: list[tuple[Cell, ...]] = [
         (
             shortened(row["value"], LONGEST_NAME),
             Bar((row["tokens"],), full),
             exact(row["tokens"]),
-            _share(row["tokens"], totals["tokens"]),
+            _share(row["tokens"], totals.tokens),
             exact(row["documents"]),
         )
         for row in most_frequent(counts, MOST_SOURCES)
@@ -252,22 +254,53 @@ def field_section(directory: Path, manifest: Mapping[str, Any], field: str) -> S
     return Section("by-field", f"By {field}", table(f"By {field}", head, lines, first=_FIRST_ROWS))
 
 
-def grouped(sources: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], str]:
-    """Return the counts of sources, those with most tokens first, and the folder of their files.
+@dataclass(frozen=True)
+class SourceGroup:
+    """What input files of one source, or several small sources, hold together.
+
+    `left_out`: their drops and rejects.
+    """
+
+    name: str
+    documents: int
+    tokens: int
+    text_bytes: int
+    trained_tokens: int
+    left_out: int
+
+    @classmethod
+    def of(cls, name: str, counts: Iterable[Counts]) -> SourceGroup:
+        """Return the sums of counts."""
+        every = list(counts)
+        return cls(
+            shortened(name, LONGEST_NAME),
+            sum(one.documents for one in every),
+            sum(one.tokens for one in every),
+            sum(one.text_bytes for one in every),
+            sum(one.trained_tokens for one in every),
+            sum(one.drops.total() + one.rejects.total() for one in every),
+        )
+
+
+def grouped(sources: Sequence[SourceEntry]) -> tuple[list[SourceGroup], str]:
+    """Return the sources, those with most tokens first, and the folder of their files.
 
     A source without a name is a file, named without that folder. Sources after the first
-    `MOST_SOURCES` are summed up in one row.
+    `MOST_SOURCES` are summed up in one group.
     """
-    folder = _common_folder([one["path"] for one in sources if "name" not in one])
-    named: dict[str, list[Mapping[str, Any]]] = {}
+    folder = _common_folder([one.path for one in sources if not one.name])
+    named: dict[str, list[Counts]] = {}
     for one in sources:
-        named.setdefault(one.get("name") or one["path"][len(folder) :], []).append(one)
-    rows = [_counts(name, own) for name, own in named.items()]
-    rows.sort(key=lambda row: (-row["tokens"], row["name"]))
-    if len(rows) > MOST_SOURCES + 1:
-        others = rows[MOST_SOURCES:]
-        rows = [*rows[:MOST_SOURCES], _counts(plural(len(others), "other source"), others)]
-    return [{**row, "name": shortened(row["name"], LONGEST_NAME)} for row in rows], folder
+        named.setdefault(one.name or one.path[len(folder) :], []).append(one.counts)
+    names = sorted(named, key=lambda name: (-sum(one.tokens for one in named[name]), name))
+    first, others = names, []
+    if len(names) > MOST_SOURCES + 1:
+        first, others = names[:MOST_SOURCES], names[MOST_SOURCES:]
+    groups = [SourceGroup.of(name, named[name]) for name in first]
+    if others:
+        rest = chain.from_iterable(named[name] for name in others)
+        groups.append(SourceGroup.of(plural(len(others), "other source"), rest))
+    return groups, folder
 
 
 def _common_folder(paths: Sequence[str]) -> str:
@@ -277,23 +310,13 @@ def _common_folder(paths: Sequence[str]) -> str:
     return first[: first.rfind("/", 0, n_same) + 1]
 
 
-def _counts(name: str, sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    row = {"name": name, **{key: sum(one.get(key, 0) for one in sources) for key in _SUMMED}}
-    row["left_out"] = sum(
-        one.get("left_out", 0)
-        + sum(sum(one.get(kind, {}).values()) for kind in ("drops", "rejects"))
-        for one in sources
-    )
-    return row
-
-
-def _mix(sources: Sequence[Mapping[str, Any]]) -> str:
+def _mix(sources: Sequence[MixSource]) -> str:
     """Return what each source gave to train of a mix; '' for no mix."""
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (
-            source["name"],
-            *(exact(source[key]) for key in ("wanted", "tokens", "documents")),
-            Number(f"{source['epochs']:.4g}", source["epochs"]),
+            source.name,
+            *map(exact, (source.wanted, source.tokens, source.documents)),
+            Number(f"{source.epochs:.4g}", source.epochs),
         )
         for source in sources
     ]
@@ -302,25 +325,23 @@ def _mix(sources: Sequence[Mapping[str, Any]]) -> str:
     return panels(panel(title, table(title, head, rows, first=_FIRST_ROWS))) if rows else ""
 
 
-def statistics_for(
-    directory: Path, manifest: Mapping[str, Any], tokenizer: str
-) -> Statistics | str:
+def statistics_for(directory: Path, manifest: Manifest, tokenizer: str) -> Statistics | str:
     """Return the statistics of `tokmill stats`, or why the page has none."""
-    n_tokens = manifest["totals"]["tokens"]
+    n_tokens = manifest.totals.tokens
     if n_tokens > MOST_TOKENS:
         command = f"tokmill stats {shlex.quote(str(directory))}"
         return f"Not counted for a page: {command} reads {plural(n_tokens, 'token')}."
     try:
-        return statistics_of(directory, dict(manifest), tokenizer)
+        return statistics_of(directory, manifest, tokenizer)
     except TokmillError as error:
         return f"Not counted: {error}"
 
 
-def training_section(manifest: Mapping[str, Any]) -> Section | None:
+def training_section(manifest: Manifest) -> Section | None:
     """Return which tokens of SFT are trained, and how full packed rows are; None for neither."""
     rows = detail_rows(manifest, "")
     named = ("trained tokens", "warning", "mask", "noticed")
-    mask = [row for row in rows if row[0] in named and manifest.get("kind") == "sft"]
+    mask = [row for row in rows if row[0] in named and manifest.is_sft]
     packs = [row for row in rows if row[0].startswith("packs, ")]
     parts = [("Trained tokens", mask), ("Packed rows", packs)]
     html = [panel(title, facts(own, is_brief=True)) for title, own in parts if own]
@@ -339,17 +360,15 @@ def _duplicates(statistics: Statistics | str, n_tokens: int) -> str:
     return facts(told, is_brief=True) + details("Frequent ids", frequent)
 
 
-def losses_section(
-    directory: Path, manifest: Mapping[str, Any], statistics: Statistics | str
-) -> Section:
+def losses_section(directory: Path, manifest: Manifest, statistics: Statistics | str) -> Section:
     """Return drops and rejects by reason, what was not read, and equal documents."""
-    totals = manifest["totals"]
-    records = plural(totals["records"], "record")
+    totals = manifest.totals
+    records = plural(totals.records, "record")
     told = [row for row in detail_rows(manifest, "") if row[1] != "none"]
     examples = reject_examples(directory, manifest)
     kept = ", kept in the folder rejects" if examples else ""
     if rows := _reasons(totals):
-        drops, rejects = (sum(totals[kind].values()) for kind in ("drops", "rejects"))
+        drops, rejects = totals.drops.total(), totals.rejects.total()
         lead = f"{plural(drops, 'drop')} and {plural(rejects, 'reject')} of {records}."
         about = "A drop is left out by a setting; a reject is a broken record"
         head = ("reason", "", "", "records", "")
@@ -359,20 +378,19 @@ def losses_section(
     if examples:
         cards = f'<div class="cards">{"".join(map(_example, examples))}</div>'
         parts.append(details(counted(len(examples), "examples of rejects"), cards))
-    if "lost_tokens" in totals:
+    if totals.lost_tokens:
         parts.append(facts([row for row in told if row[0] == "drops"], is_brief=True))
-    others = panel("Duplicates and ids", _duplicates(statistics, totals["tokens"]))
+    others = panel("Duplicates and ids", _duplicates(statistics, totals.tokens))
     if read := [row for row in told if row[0] in ("unread", "unread keys", "fields")]:
         others += panel("Fields and keys", facts(read, is_brief=True))
     html = panels(panel("Drops and rejects", *parts), f"<div>{others}</div>")
     return Section("losses", "Drops, rejects, duplicates", html)
 
 
-def _reasons(totals: Mapping[str, Any]) -> list[tuple[Cell, ...]]:
+def _reasons(totals: Counts) -> list[tuple[Cell, ...]]:
     """Return a row for each reason of drops and rejects, the most frequent first."""
-    found = [
-        (n, kind, reason) for kind in ("drop", "reject") for reason, n in totals[f"{kind}s"].items()
-    ]
+    found = [(n, "drop", reason) for reason, n in totals.drops.items()]
+    found += [(n, "reject", reason) for reason, n in totals.rejects.items()]
     found.sort(key=lambda row: (-row[0], row[2]))
     if others := found[_MOST_REASONS:]:
         n_others = sum(n for n, _, _ in others)
@@ -381,17 +399,17 @@ def _reasons(totals: Mapping[str, Any]) -> list[tuple[Cell, ...]]:
     tones = {"drop": 3, "reject": 7, "": 2}
     return [
         (reason, kind, Bar((n,), full, tones[kind]), exact(n),
-         _share(n, totals["records"]))
+         _share(n, totals.records))
         for n, kind, reason in found
     ]  # fmt: skip
 
 
-def reject_examples(directory: Path, manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def reject_examples(directory: Path, manifest: Manifest) -> list[Mapping[str, Any]]:
     """Return two rejects of each reason, the most frequent first, of files in the manifest."""
     from tokmill.dataset.writer import read_rejects
 
-    counts: Mapping[str, int] = manifest["totals"]["rejects"]
-    names = [entry["name"] for entry in manifest["files"] if counts]
+    counts: Mapping[str, int] = manifest.totals.rejects
+    names = [entry.name for entry in manifest.files if counts]
     paths = [
         directory / name
         for name in names
@@ -433,10 +451,10 @@ def _raw(entry: Mapping[str, Any]) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def run_section(manifest: Mapping[str, Any]) -> Section:
+def run_section(manifest: Manifest) -> Section:
     """Return the time of the run by stage, its settings, the check of its ids, and its files."""
     told = dict(detail_rows(manifest, ""))
-    config = manifest["config"]
+    config = manifest.plain["config"]
     changed = "".join(
         f"<li><code>{label(option)}</code> {label(value)}</li>"
         for option, value in _options(not_default(config, config))
@@ -448,11 +466,11 @@ def run_section(manifest: Mapping[str, Any]) -> Section:
         details("Check of the ids", facts([("engine", told["engine"])])),
         details("Files and checksums", facts(_files(manifest))),
     )
-    time = panel("Time", facts([("elapsed", told["time"])]), _stages(manifest["run"]))
+    time = panel("Time", facts([("elapsed", told["time"])]), _stages(manifest.run))
     return Section("run", "Run", panels(time, settings))
 
 
-def _stages(run: Mapping[str, Any]) -> str:
+def _stages(run: Usage) -> str:
     """Return the seconds of stages, in the order of a record's way; they add up to the total."""
     times = {stage: s for stage, s in stage_times(run).items() if s}
     if not times:
@@ -473,16 +491,16 @@ def _stages(run: Mapping[str, Any]) -> str:
     )
 
 
-def _files(manifest: Mapping[str, Any]) -> Rows:
-    files = manifest["files"]
-    algorithms = {"blake3", "sha256"} & {key for entry in files for key in entry}
+def _files(manifest: Manifest) -> Rows:
+    files = manifest.files
+    algorithms = {entry.algorithm for entry in files}
     return [
         ("files", f"{plural(len(files), 'file')} beside manifest.json"),
-        ("format version", str(manifest["format_version"])),
-        ("made with", f"tokmill {manifest.get('tokmill_version', '')}"),
+        ("format version", str(manifest.format_version)),
+        ("made with", f"tokmill {manifest.tokmill_version}"),
         ("checksums", f"{', '.join(sorted(algorithms))}; compared by tokmill verify"),
-        ("manifest sha256", manifest["sha256"]),
-        ("identity of the tokenizer", manifest["tokenizer"]["identity"]),
+        ("manifest sha256", manifest.sha256),
+        ("identity of the tokenizer", manifest.tokenizer.identity),
     ]
 
 

@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokmill.bill.full_bill import FullBill
+    from tokmill.dataset.manifest import Manifest
 
 
 def write_report(
     path: Path,
     directory: Path,
-    manifest: Mapping[str, Any],
+    manifest: Manifest,
     bill: FullBill,
     tokenizer: str,
     option: str,
@@ -54,7 +55,7 @@ def write_report(
 
 def chosen_report(
     directory: Path,
-    manifest: Mapping[str, Any],
+    manifest: Manifest,
     bill: FullBill,
     tokenizer: str,
     choice: Mapping[str, Any],
@@ -67,7 +68,7 @@ def chosen_report(
 
 def report_page(
     directory: Path,
-    manifest: Mapping[str, Any],
+    manifest: Manifest,
     bill: FullBill,
     numbers: Sequence[int],
     *,
@@ -87,7 +88,7 @@ def report_page(
     name = directory.resolve().name
     warnings = [*to_look_at(manifest, statistics), *bill.settings.notes]
     listed = "".join(f"<li>{label(text, 400)}</li>" for text in warnings)
-    kind = "Fine-tuning dataset" if manifest.get("kind") == "sft" else "Pretraining dataset"
+    kind = "Fine-tuning dataset" if manifest.is_sft else "Pretraining dataset"
     header = (
         f'<p class="kind">{kind}</p><h1>{label(name, 120)}</h1>'
         f"{head_tiles(manifest, bill.disk.bill.n_bytes if bill.disk else 0)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokmill.errors import TokmillError
 from tokmill.inspect.samples import SampleReader, cut_mark, shown_runs
@@ -16,9 +16,10 @@ from tokmill.tokenizer.kept import tokenizer_of
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from tokmill.dataset.manifest import Manifest
     from tokmill.inspect.samples import Sample, ShownRun
     from tokmill.tokenizer.decode import TokenRun
 
@@ -39,7 +40,7 @@ _FACTS = ("records", "tokens", "trained tokens", "mask", "tokenizer")
 
 def sample_page(
     title: str,
-    manifest: Mapping[str, Any],
+    manifest: Manifest,
     samples: Sequence[Sample],
     *,
     heading: str = "",
@@ -51,10 +52,8 @@ def sample_page(
     `heading`: above them; '' for a default. `max_chars`: most characters shown of a sample; 0: all.
     `show_ids`: whether to add the ids, in a closed section.
     """
-    is_sft = manifest.get("kind") == "sft"
-    heading = (
-        heading or f"{len(samples):,} of {manifest['totals']['documents']:,} {things_of(manifest)}"
-    )
+    is_sft = manifest.is_sft
+    heading = heading or f"{len(samples):,} of {manifest.totals.documents:,} {things_of(manifest)}"
     more = "<code>--max-chars 0</code> shows all"
     cards = [sample_card(sample, max_chars, show_ids=show_ids, more=more) for sample in samples]
     rows = [row for row in detail_rows(manifest, title) if row[0] in _FACTS or "packs" in row[0]]
@@ -64,10 +63,10 @@ def sample_page(
 
 
 def samples_section(
-    directory: Path, manifest: Mapping[str, Any], tokenizer: str, numbers: Iterable[int]
+    directory: Path, manifest: Manifest, tokenizer: str, numbers: Iterable[int]
 ) -> Section:
     """Return the section of some documents; without the tokenizer, it says why there is no text."""
-    things, is_sft = things_of(manifest), manifest.get("kind") == "sft"
+    things, is_sft = things_of(manifest), manifest.is_sft
     try:
         loaded = tokenizer_of(directory, manifest, tokenizer)
         reader = SampleReader(directory, manifest, loaded)
@@ -81,9 +80,9 @@ def samples_section(
                 break
     except TokmillError as error:
         return Section("samples", things.capitalize(), note(f"No {things} are shown: {error}"))
-    lead = f"{len(cards)} of {plural(manifest['totals']['documents'], things[:-1])}"
-    if len(cards) < manifest["totals"]["documents"]:
-        has_origins = "first_slice" in manifest["shards"][0]
+    lead = f"{len(cards)} of {plural(manifest.totals.documents, things[:-1])}"
+    if len(cards) < manifest.totals.documents:
+        has_origins = manifest.shards[0].first_slice is not None
         lead += ": one of each source, then random ones" if has_origins else ", drawn at random"
         lead += "; --split, --source and --seed choose others" if has_origins else ""
     lead += ". Long text that is not trained is shortened." if is_sft else "."

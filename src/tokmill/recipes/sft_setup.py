@@ -20,6 +20,7 @@ from tokmill.chat.reading.schemas import MIXED, STANFORD
 from tokmill.chat.render_pool import ChatRenderer, RenderPool, emitted_strings, shared_pool
 from tokmill.chat.segments import Kind
 from tokmill.chat.template_source import template_name, template_source
+from tokmill.dataset.manifest import MaskEnds, MaskEntry
 from tokmill.dataset.packing import MOST_LENGTH
 from tokmill.errors import UsageError
 from tokmill.tokenizer.control_tokens import added_tokens, kept_as_text, with_control_tokens
@@ -195,27 +196,26 @@ _BEFORE = (".", "a", "1", " ", "\n", "\t", ":\n", ">", '"', ")", "\u3002", "\u00
 """Ends of texts: a tokenizer may merge them with the text that the template writes next."""
 
 
-def describe_mask(spec: RunSpec, reference: Engine) -> dict[str, Any]:
-    """Return the manifest's `mask` of a run of SFT, without the counts of the run."""
+def describe_mask(spec: RunSpec, reference: Engine, cut: int) -> MaskEntry:
+    """Return the manifest's `mask` of a run of SFT; `cut`: its samples that were cut off."""
     settings = sft_settings(spec.config)
     rule = mask_rule(settings)
     renderer = make_chat_renderer(spec.config, spec.tokenizer, spec.template)
     # A rendered text may end with any token.
     is_open = settings.rendered_text == "parse" and settings.schema in ("text", "mixed")
     is_open = is_open and not rule.appends_eos
-    return {
-        "preset": settings.preset,
-        "boundary": rule.boundary,
-        "alignment": "target",
-        "trained": [kind.name.lower() for kind in Kind if rule.trained[kind]],
-        "turns": EVERYTHING if rule.trains_all else rule.turns,
-        "template": renderer.name,
-        "template_sha256": spec.template_sha256,
-        "ends": {
-            "rule": "eos" if rule.appends_eos else "template",
-            "last_ids": [] if is_open else last_ids(renderer, reference),
-        },
-    }
+    ids = [] if is_open else last_ids(renderer, reference)
+    return MaskEntry(
+        preset=settings.preset,
+        boundary=rule.boundary,
+        alignment="target",
+        trained=tuple(kind.name.lower() for kind in Kind if rule.trained[kind]),
+        turns=EVERYTHING if rule.trains_all else rule.turns,
+        template=renderer.name,
+        template_sha256=spec.template_sha256,
+        ends=MaskEnds("eos" if rule.appends_eos else "template", tuple(ids)),
+        cut=cut,
+    )
 
 
 def last_ids(renderer: ChatRenderer, reference: Engine) -> list[int]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from tokmill.dataset.checksum import sha256_hex
 from tokmill.dataset.counts import UNTRAINED
+from tokmill.dataset.manifest import MaskEnds, MaskEntry
 from tokmill.errors import TokenizerError, VerifyError
 from tokmill.recipes.encoded import EncodedBlock
 from tokmill.sources.token_files import IMPORTERS
@@ -42,18 +43,19 @@ ADDED_EOS, UNTRAINED_FIRST = "eos added", "first token of a sample no longer tra
 """Counters of a part: documents that got an eos, and samples whose mask began with 1."""
 
 
-IMPORTED_MASK = {
-    "preset": "imported",
-    "boundary": "imported",
-    "alignment": "target",
-    "trained": [],
-    "turns": "",
-    "template": "imported",
-    "template_sha256": sha256_hex(b""),
-    "ends": {"rule": "imported", "last_ids": []},
-    "cut": 0,
-}
-"""In the manifest, about masks that came with the tokens: their rule is unknown."""
+def imported_mask() -> MaskEntry:
+    """Return the manifest's `mask` about masks that came with the tokens: nobody knows the rule."""
+    return MaskEntry(
+        preset="imported",
+        boundary="imported",
+        alignment="target",
+        trained=(),
+        turns="",
+        template="imported",
+        template_sha256=sha256_hex(b""),
+        ends=MaskEnds("imported", ()),
+        cut=0,
+    )
 
 
 @dataclass(frozen=True, slots=True)

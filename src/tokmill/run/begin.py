@@ -15,9 +15,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from tokmill.dataset.checksum import FileEntry
 from tokmill.dataset.contents import contents_of, owned_names, remove_contents
 from tokmill.dataset.layout import KEPT_TOKENIZER, LOCK_NAME, MANIFEST, PLAN
 from tokmill.dataset.made_by import maker_in, no_plan, no_tasks
@@ -34,7 +33,7 @@ from tokmill.run.plan import (
     check_rules,
     check_same,
     new_plan,
-    plan_of_json,
+    plan_of_file,
     read_plan,
 )
 from tokmill.run.prepare import Prepared, choose_run_engine, prepare
@@ -51,10 +50,11 @@ from tokmill.version import __version__
 from tokmill.words import plural, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tokmill.dataset.counts import Increments
     from tokmill.dataset.place import Place
+    from tokmill.dataset.plan_file import PlanFile
     from tokmill.recipes.spec import Part
     from tokmill.run.imports import ImportSettings, PreparedImport
     from tokmill.tokenizer.tokenizer import Tokenizer
@@ -232,7 +232,7 @@ def _plan(
         keep_tokenizer(place, plan.kept, lambda: packed)
     else:
         written, stamp = earlier
-        plan = Plan(spec, prepared.parts, FileEntry.from_json(written["tokenizer"]))
+        plan = Plan(spec, prepared.parts, written.kept)
         check_same(written, plan, place)
         pack = partial(packed_tokenizer, spec.tokenizer, spec.template)
         if keep_tokenizer(place, plan.kept, pack) and MANIFEST in entries:
@@ -246,12 +246,12 @@ def hub_commits(config: Config, place: Place, *, overwrite: bool) -> dict[str, s
     if overwrite or not any(is_hub(path) for path in config.input.all_paths):
         return {}
     earlier = None if holds_only_plan(place.entries()) else read_plan(place)
-    rows = earlier[0]["files"] if earlier else ()
+    rows = earlier[0].files if earlier else ()
     return {path: stamp for path, kind, _, _, _, stamp, *_ in rows if kind == "hub"}
 
 
 def _planned_engine(
-    written: Mapping[str, Any], prepared: Prepared | PreparedImport, place: Place
+    written: PlanFile, prepared: Prepared | PreparedImport, place: Place
 ) -> EngineChoice:
     """Return the engine of a plan that this command may continue with."""
     if any(file.path == "-" for file in prepared.discovery.files):
@@ -260,7 +260,7 @@ def _planned_engine(
             "choose another --output, or run with --overwrite to start again"
         )
     try:
-        engine = EngineChoice.from_json(written["engine"])
+        engine = EngineChoice.from_json(written.plain["engine"])
     except (ValueError, KeyError, TypeError) as error:
         raise StateError(f"{place.where}/{PLAN}: damaged ({error}): run with --overwrite") from None
     asked = prepared.config.run.engine
@@ -285,15 +285,15 @@ def read_planned(place: Place, run: RunSettings | None = None) -> Plan:
             reference or of the parser than is installed here.
     """
     written, stamp = written_plan(place)
-    if "mix" in written:
+    if written.mix is not None:
         raise no_tasks(place)
     machine = platform.node()
-    if written["tokmill_version"] != __version__:
+    if written.tokmill_version != __version__:
         raise StateError(
-            f"{place.where}/{PLAN}: written by tokmill {written['tokmill_version']}, installed on "
+            f"{place.where}/{PLAN}: written by tokmill {written.tokmill_version}, installed on "
             f"{machine} is {__version__}: install that version on every machine"
         )
-    plan = plan_of_json(written, stamp, place, run or RunSettings())
+    plan = plan_of_file(written, stamp, place, run or RunSettings())
     check_rules(written, plan.spec.command, place.where)
     try:
         check_installed(written, plan.spec.engine, plan.spec.tokenizer)
@@ -302,7 +302,7 @@ def read_planned(place: Place, run: RunSettings | None = None) -> Plan:
     return plan
 
 
-def written_plan(place: Place) -> tuple[dict[str, Any], str]:
+def written_plan(place: Place) -> tuple[PlanFile, str]:
     """Return what `read_plan` does; raises `UsageError` without a plan."""
     written = read_plan(place)
     if written is None and (maker := maker_in(place)):
@@ -316,7 +316,7 @@ def written_plan(place: Place) -> tuple[dict[str, Any], str]:
     return written
 
 
-def check_installed(written: Mapping[str, Any], engine: EngineChoice, tokenizer: Tokenizer) -> None:
+def check_installed(written: PlanFile, engine: EngineChoice, tokenizer: Tokenizer) -> None:
     """Check that the planned versions of engine, reference and parser are installed.
 
     An engine of another package is compared as an extension.
@@ -325,7 +325,7 @@ def check_installed(written: Mapping[str, Any], engine: EngineChoice, tokenizer:
         StateError: another version is installed here.
     """
     parser = parser_entry()
-    planned_parser = written.get("parser", parser)
+    planned_parser = written.parser or parser
     is_own = False
     if engine.name != IMPORT:  # which encodes nothing
         try:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -18,9 +18,9 @@ from tokmill.dataset.contents import remove_leftovers
 from tokmill.dataset.counts import CUT_SAMPLES, Increments
 from tokmill.dataset.finish import Statement, plan_entry, write_manifest
 from tokmill.dataset.layout import MANIFEST, REJECTS
+from tokmill.dataset.manifest import ReadingEntry, Usage
 from tokmill.dataset.part_record import Sums
 from tokmill.dataset.plan_file import OwnedNames
-from tokmill.dataset.typed_json import to_json
 from tokmill.errors import RecordError, StateError, UsageError
 from tokmill.recipes.engines import reference_loader
 from tokmill.recipes.left_out import check_read_fields
@@ -54,7 +54,7 @@ from tokmill.words import plural
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tokmill.dataset.manifest import SourceEntry
+    from tokmill.dataset.manifest import Manifest, SourceEntry
     from tokmill.dataset.part_record import PartRecord
     from tokmill.recipes.spec import Part
     from tokmill.run.begin import Begun, Observer
@@ -70,7 +70,7 @@ _MOST_NAMED = 10
 
 def run(
     config: Config | ImportSettings, observer: Observer, *, overwrite: bool = False
-) -> dict[str, Any]:
+) -> Manifest:
     """Make a dataset, or continue one, and return its manifest.
 
     Raises:
@@ -98,7 +98,7 @@ def _check_for_ray(config: Config | ImportSettings) -> None:
         )
 
 
-def finished_run(run: Begun, observer: Observer, *, is_array: bool = False) -> dict[str, Any]:
+def finished_run(run: Begun, observer: Observer, *, is_array: bool = False) -> Manifest:
     """Make the parts of a plan that are not done, and write the manifest; return it.
 
     `is_array`: such parts are those of tasks: they are an error.
@@ -143,7 +143,7 @@ def _summed_up(
     records: Mapping[int, PartRecord],
     n_resumed: int,
     stage_s: dict[str, StageSeconds],
-) -> dict[str, Any]:
+) -> Manifest:
     """Sum up all parts, and write the manifest; `stage_s`: seconds before the parts."""
     place, plan, start = run.place, run.plan, run.start
     sums = Sums(plan.spec.config.output.checksum)
@@ -159,18 +159,18 @@ def _summed_up(
     manifest = _finish(
         run,
         sums,
-        {
-            "wall_s": round(used.wall_s, 3),
-            "cpu_s": round(used.cpu_s, 3),
-            "start_s": round(start_seconds(stage_s), 3),
-            "stage_s": {k: round(s.wall_s, 3) for k, s in stage_s.items() if k != LIBRARIES},
-            "stage_cpu_s": {stage: round(seconds.cpu_s, 3) for stage, seconds in stage_s.items()},
-            "text_bytes_per_s": round(limit.text_bytes / max(used.wall_s, 1e-9)),
-            "peak_memory_bytes": observer.peak_memory_bytes(),
-            "resumed_parts": n_resumed,
-            "workers": run.n_workers,
-            "threads": plan.spec.n_threads,
-        },
+        Usage(
+            wall_s=round(used.wall_s, 3),
+            cpu_s=round(used.cpu_s, 3),
+            start_s=round(start_seconds(stage_s), 3),
+            stage_s={k: round(s.wall_s, 3) for k, s in stage_s.items() if k != LIBRARIES},
+            stage_cpu_s={stage: round(seconds.cpu_s, 3) for stage, seconds in stage_s.items()},
+            text_bytes_per_s=round(limit.text_bytes / max(used.wall_s, 1e-9)),
+            peak_memory_bytes=observer.peak_memory_bytes(),
+            resumed_parts=n_resumed,
+            workers=run.n_workers,
+            threads=plan.spec.n_threads,
+        ),
     )
     remove_notes(place)
     remove_stopped_rejects(place)
@@ -233,8 +233,8 @@ def run_parts(run: Begun, parts: Sequence[Part], report: Callable[[Increments], 
             run_part(spec, part, run.place, recipes.of(part), report)
 
 
-def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:
-    """Write packs and manifest, and return the manifest as plain values.
+def _finish(run: Begun, sums: Sums, usage: Usage) -> Manifest:
+    """Write packs and manifest, and return the manifest.
 
     Raises:
         RecordError: see `check_outcome`; no manifest is written.
@@ -254,51 +254,43 @@ def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:
     readings = _readings(plan, used)
     reference = reference_loader(spec, spec.tokenizer)()
     probe = reference.encode(pa.array([PROBE_TEXT], pa.large_string()))
-    mask = {}
+    mask = None
     if config.sft is not None and spec.is_import:
-        from tokmill.recipes.tokens import IMPORTED_MASK
+        from tokmill.recipes.tokens import imported_mask
 
-        mask = {"mask": IMPORTED_MASK}
+        mask = imported_mask()
     elif config.sft is not None:
         from tokmill.recipes.sft_setup import describe_mask
 
-        cut = sums.totals.counters[CUT_SAMPLES]
-        mask = {"mask": {**describe_mask(spec, reference), "cut": cut}}
+        mask = describe_mask(spec, reference, sums.totals.counters[CUT_SAMPLES])
     output = replace(config.output, dir=shown(config.output.dir))  # a URL may hold a password
-    unread = sum_unread(sources)  # the places of breaks are in the rows of their files
     keep_tokenizer(place, plan.kept, partial(packed_tokenizer, spec.tokenizer, spec.template))
-    own = {
-        **mask,
-        **({"fields_read": sorted(used[0])} if used[0] and not readings else {}),
-        **({"readings": readings} if readings else {}),
-        **({"keep": list(config.input.keep)} if config.input.keep else {}),
-        **spec.outside(),
-        **({"noticed": sums.noticed} if sums.noticed else {}),
-    }
     statement = Statement(
         kind=spec.kind,
         rules=spec.rules,
         config=plain(replace(config, output=output)),
         tokenizer=tokenizer_entry(spec.tokenizer, probe.ids.tolist()),
         engine=spec.engine.as_json(),
-        totals={**sums.totals.as_json(), **({"unread": to_json(unread)} if unread else {})},
+        totals=sums.totals,
+        unread=sum_unread(sources),
         length_histogram=sums.length_histogram(),
-        sources=[source.as_json() for source in sources],
+        sources=sources,
         shards=sums.shards,
-        files=[
-            plan_entry(place, config.output.checksum).as_json(),
-            plan.kept.as_json(),
-            *sums.files,
-        ],
+        files=[plan_entry(place, config.output.checksum), plan.kept, *sums.files],
         run=usage,
-        own=own,
+        mask=mask,
+        fields_read=() if readings else sorted(used[0]),
+        readings=readings,
+        keep=config.input.keep,
+        extensions=[extension.as_json() for extension in spec.extensions],
+        noticed=sums.noticed,
     )
     return write_manifest(place, statement, run.check)
 
 
 def _check_records(run: Begun, sums: Sums) -> None:
     """Check what became of the records of a run; raises what `check_outcome` raises."""
-    place, names = run.place, [file["name"] for file in sums.files]
+    place, names = run.place, [file.name for file in sums.files]
     rejects = [name for name in names if name.startswith(f"{REJECTS}/")][:_MOST_REJECTS]
     place.fetch(rejects)
     paths = list(map(place.local.joinpath, rejects))
@@ -319,10 +311,10 @@ def _with_readings(plan: Plan, sources: Sequence[SourceEntry]) -> Sequence[Sourc
     ]
 
 
-def _readings(plan: Plan, used: Sequence[frozenset[str]]) -> list[dict[str, Any]]:
+def _readings(plan: Plan, used: Sequence[frozenset[str]]) -> list[ReadingEntry]:
     """Return how each group of files was read; nothing if all are read in one way."""
     readings = plan.spec.own_readings
     return [
-        {**reading.as_json(), **({"fields_read": sorted(paths)} if paths else {})}
+        ReadingEntry(**reading.as_json(), fields_read=tuple(sorted(paths)))
         for reading, paths in zip(readings, used, strict=False)
     ]

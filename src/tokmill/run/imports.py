@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -48,8 +48,7 @@ from tokmill.version import __version__
 from tokmill.words import plural, size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from tokmill.dataset.manifest import Manifest
     from tokmill.recipes.row_columns import RowRules
     from tokmill.sources.token_files import TokenFile
     from tokmill.tokenizer.tokenizer import Tokenizer
@@ -286,21 +285,21 @@ def _source_of(file: TokenFile) -> SourceFile:
     return SourceFile(str(file.path), FORMAT, "", status.st_size, status.st_mtime_ns, file.stamp)
 
 
-def import_notes(settings: ImportSettings, manifest: Mapping[str, Any]) -> list[str]:
+def import_notes(settings: ImportSettings, manifest: Manifest) -> list[str]:
     """Return notes on what was lost or changed, for the user."""
     notes = []
-    for row in manifest["sources"] if settings.trainer in IMPORTERS else ():
-        path = Path(row["path"])
-        n_left = path.stat().st_size - row["input_bytes"] if path.exists() else 0
+    for source in manifest.sources if settings.trainer in IMPORTERS else ():
+        path = Path(source.path)
+        n_left = path.stat().st_size - source.counts.input_bytes if path.exists() else 0
         if n_left > 0:
-            notes.append(f"{row['path']}: its index leaves {plural(n_left, 'byte')} out")
+            notes.append(f"{source.path}: its index leaves {plural(n_left, 'byte')} out")
     if settings.trainer == "nanogpt":
         notes.append(
             "boundaries are those of eos: a document with an eos inside becomes two, and documents "
             "that were written without eos become one"
         )
-    totals = manifest["totals"]
-    counters = totals.get("counters", {})
+    totals = manifest.totals
+    counters = totals.counters
     if n := counters.get(ADDED_EOS, 0):
         notes.append(f"eos was added to {plural(n, 'document')} that did not end with it")
     if n := counters.get(UNTRAINED_FIRST, 0):
@@ -310,6 +309,6 @@ def import_notes(settings: ImportSettings, manifest: Mapping[str, Any]) -> list[
         )
     if n := counters.get(CUT_PADDING, 0):
         notes.append(f"{plural(n, 'token')} of padding left out")
-    notes += [f"{plural(n, 'row')} rejected: {why}" for why, n in totals["rejects"].items()]
-    drops = totals["drops"].items()
+    notes += [f"{plural(n, 'row')} rejected: {why}" for why, n in totals.rejects.items()]
+    drops = totals.drops.items()
     return notes + [f"{plural(n, 'document')} left out: {reason}" for reason, n in drops]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from tokmill.dataset.checksum import canonical_json, json_chunks, sha256_hex
-from tokmill.dataset.plan_file import PLAN_FORMAT, plan_fingerprint
+from tokmill.dataset.plan_file import PLAN_FORMAT, PlanFile, plan_fingerprint
 from tokmill.recipes.spec import Part
 from tokmill.sources.slices import Slice, SourceFile
 
@@ -39,14 +39,14 @@ class MixPlan:
     parts: tuple[Part, ...]
 
     @classmethod
-    def from_json(cls, written: Mapping[str, Any]) -> MixPlan:
+    def of(cls, written: PlanFile) -> MixPlan:
         """Return the plan that `plan_file.parse_plan` has read."""
-        files = [SourceFile(*row[:_FILE_VALUES]) for row in written["files"]]
+        files = [SourceFile(*row[:_FILE_VALUES]) for row in written.files]
         parts = []
-        for index, rows in enumerate(written["parts"]):
+        for index, rows in enumerate(written.parts):
             slices = (Slice(files[number], *rest) for number, *rest in rows)
             parts.append(Part(index, tuple(slices)))
-        head = {key: value for key, value in written.items() if key not in _ROWS}
+        head = {key: value for key, value in written.plain.items() if key not in _ROWS}
         return cls(head, tuple(parts))
 
     def chunks(self) -> Iterator[bytes]:

@@ -6,18 +6,16 @@ files of others stay. What `--overwrite` removes: see `dataset.contents`.
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tokmill.dataset.checksum import FileEntry
 from tokmill.dataset.contents import DATASET, foreign_message, is_hidden, is_note
 from tokmill.dataset.counts import Increments
 from tokmill.dataset.layout import KEPT_TOKENIZER, MANIFEST, PARTS, PLAN, part_name
 from tokmill.dataset.made_by import IMPORT, MANIFEST_BEGINNING, RUN, held_by_other, maker_in
-from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.dataset.part_record import parse_record
-from tokmill.dataset.reader import is_intact
+from tokmill.dataset.reader import sound_manifest
 from tokmill.errors import StateError, StorageError
 from tokmill.interrupts import STDIN_STOPPED
 from tokmill.run.stopped_rejects import is_stopped_rejects
@@ -26,6 +24,7 @@ from tokmill.words import plural
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from tokmill.dataset.manifest import Manifest
     from tokmill.dataset.part_record import PartRecord
     from tokmill.dataset.place import Place
     from tokmill.dataset.plan_file import OwnedNames
@@ -254,7 +253,7 @@ def complete_manifest(
     owned: OwnedNames,
     warn: Callable[[str], None],
     check: Callable[[], None],
-) -> dict[str, Any] | None:
+) -> Manifest | None:
     """Return the manifest of a complete dataset: each of its files is there, with its size.
 
     Otherwise warn, remove the manifest and the files of a wrong size, so that the run makes them
@@ -267,16 +266,12 @@ def complete_manifest(
     problem = ""
     if MANIFEST in entries:
         try:
-            manifest: dict[str, Any] = json.loads(place.read(MANIFEST))
-            is_sound = is_intact(manifest) and not shape_problem(manifest)
-        except (
-            FileNotFoundError, ValueError, TypeError, LookupError, AttributeError, RecursionError,
-        ):  # fmt: skip
-            is_sound = False
+            manifest = sound_manifest(place.read(MANIFEST), place.where)
+        except FileNotFoundError:
+            manifest = None
         problem = f"{place.where}/{MANIFEST}: was changed: it is written again"
-        if is_sound:
-            listed = map(FileEntry.from_json, manifest["files"])
-            wrong = [entry.name for entry in listed if entries.get(entry.name) != entry.n_bytes]
+        if manifest is not None:
+            wrong = [one.name for one in manifest.files if entries.get(one.name) != one.n_bytes]
             if not wrong:
                 return manifest
             more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from tokmill.dataset.checksum import FileEntry, digest_of_chunks, json_chunks
+from tokmill.dataset.checksum import digest_of_chunks, json_chunks
 from tokmill.dataset.layout import KEPT_TOKENIZER, MIX_ENGINE, PLAN, SHARD_BYTES, token_dtype
 from tokmill.dataset.made_by import maker_of
 from tokmill.dataset.plan_file import PLAN_FORMAT, parse_plan, plan_fingerprint
@@ -22,7 +22,7 @@ from tokmill.dataset.rules import differing_rule, rules_in, rules_of_kind
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import IMPORT
 from tokmill.errors import StateError, TokmillError, UsageError
-from tokmill.extensions import DOTTED_PATH, Extension
+from tokmill.extensions import DOTTED_PATH
 from tokmill.recipes.spec import ROWS, TOKENS, Part, ReadingSettings, RunSpec
 from tokmill.settings.load import build_config
 from tokmill.settings.names import find_setting, plain
@@ -37,7 +37,9 @@ from tokmill.words import plural
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from tokmill.dataset.checksum import FileEntry
     from tokmill.dataset.place import Place
+    from tokmill.dataset.plan_file import PlanFile, TaskReading, TokenRulesEntry
     from tokmill.recipes.row_columns import RowRules
     from tokmill.sources.token_files import TokenRules
 
@@ -203,8 +205,8 @@ def cut_into_parts(groups: Iterable[Iterable[SourceFile]], part_bytes: int) -> t
     return tuple(parts)
 
 
-def read_plan(place: Place) -> tuple[dict[str, Any], str] | None:
-    """Read the plan of a place as plain values, and its stamp; None if it has none.
+def read_plan(place: Place) -> tuple[PlanFile, str] | None:
+    """Read the plan of a place, and its stamp; None if it has none.
 
     The stamp comes first: the plan may be replaced meanwhile.
 
@@ -234,32 +236,32 @@ def check_plan(place: Place, stamp: str) -> None:
 # The plan as another process reads it
 
 
-def plan_of_json(written: Mapping[str, Any], stamp: str, place: Place, run: RunSettings) -> Plan:
-    """Return the plan that `read_plan` has read in a place; nothing of it is imported or checked.
+def plan_of_file(written: PlanFile, stamp: str, place: Place, run: RunSettings) -> Plan:
+    """Return the plan that `read_plan` has read in a place; nothing of it is imported or compared.
 
     `stamp`: of the file. `run`: how this machine works.
 
     Raises:
         StateError: it has no task, or is damaged.
     """
-    where = f"{place.where}/{PLAN}"
+    where, task = f"{place.where}/{PLAN}", written.task
     try:
-        kept = FileEntry.from_json(written["tokenizer"])
-        task = written["task"]
-        config = build_config(task["config"], where=where)
+        if task is None:
+            raise ValueError("task: missing")
+        config = build_config(task.config, where=where)
         spec = RunSpec(
             replace(config, run=run, output=replace(config.output, dir=place.where)),
-            planned_tokenizer(place, kept),
-            EngineChoice.from_json(written["engine"]),
+            planned_tokenizer(place, written.kept),
+            EngineChoice.from_json(written.plain["engine"]),
             n_threads=1,
-            template=_template(str(task["template"]), where),
-            extensions=tuple(Extension(**row) for row in written.get("extensions", ())),
+            template=_template(task.template, where),
+            extensions=written.extensions,
             plan_stamp=stamp,
-            readings=tuple(_reading(row, where) for row in task["readings"]),
-            tokens=_token_rules(task),
-            rows=_row_rules(task),
+            readings=tuple(_reading(entry, where) for entry in task.readings),
+            tokens=_token_rules(task.tokens),
+            rows=_row_rules(task.rows),
         )
-        return Plan(spec, _parts(written["files"], written["parts"]), kept)
+        return Plan(spec, _parts(written.files, written.parts), written.kept)
     except (
         LookupError, TypeError, ValueError, AttributeError, RecursionError, UsageError,
     ) as error:  # fmt: skip
@@ -315,29 +317,29 @@ def _reading_entry(reading: ReadingSettings) -> dict[str, Any]:
     }
 
 
-def _reading(entry: Mapping[str, Any], where: str) -> ReadingSettings:
-    config = build_config(entry["settings"], where=where)
+def _reading(entry: TaskReading, where: str) -> ReadingSettings:
+    config = build_config(entry.settings, where=where)
     settings = (config.input, config.render, config.sft)
-    labels = frozenset(map(str, entry["labels"]))
-    return ReadingSettings(entry["source"], entry["files"], *settings, entry["is_named"], labels)
+    labels = frozenset(entry.labels)
+    return ReadingSettings(entry.source, entry.files, *settings, entry.is_named, labels)
 
 
-def _token_rules(task: Mapping[str, Any]) -> TokenRules | None:
+def _token_rules(entry: TokenRulesEntry | None) -> TokenRules | None:
     """Return how the files of an import are read; None for a run of text."""
-    if TOKENS not in task:
+    if entry is None:
         return None
     from tokmill.sources.token_files import TokenRules  # a run of text needs none of it
 
-    return TokenRules.from_json(task[TOKENS])
+    return TokenRules.of(entry)
 
 
-def _row_rules(task: Mapping[str, Any]) -> RowRules | None:
+def _row_rules(rules: Mapping[str, Any] | None) -> RowRules | None:
     """Return how the rows of an import are read; None for other runs."""
-    if ROWS not in task:
+    if rules is None:
         return None
     from tokmill.recipes.row_columns import RowRules
 
-    return RowRules.from_json(task[ROWS])
+    return RowRules.from_json(rules)
 
 
 def _template(source: str, where: str) -> str:
@@ -352,7 +354,7 @@ def _template(source: str, where: str) -> str:
 # Whether a plan is that of this command
 
 
-def check_same(written: Mapping[str, Any], plan: Plan, place: Place) -> None:
+def check_same(written: PlanFile, plan: Plan, place: Place) -> None:
     """Check that the plan that stands in a place is the plan of this command.
 
     Raises:
@@ -361,7 +363,7 @@ def check_same(written: Mapping[str, Any], plan: Plan, place: Place) -> None:
     where = place.where
     check_command(written, plan.spec.command, where)
     check_rules(written, plan.spec.command, where)
-    before = dict(_fixed_values(written))
+    before = dict(_fixed_values(written.plain))
     after = dict(_fixed_values(json.loads(json.dumps(plan.head(), sort_keys=True))))
     changes = []
     if told := _changed_tokenizer(written, plan.spec.tokenizer, place):
@@ -372,9 +374,9 @@ def check_same(written: Mapping[str, Any], plan: Plan, place: Place) -> None:
         if before.get(name) != after.get(name)
     ]
     # Row by row, so that the rows of a million files are not in memory twice.
-    if not _are_equal(written["files"], plan.files()):
-        changes += _changed_files(written["files"], list(plan.files()))
-    elif not changes and not _are_equal(written["parts"], plan.rows_of_parts()):
+    if not _are_equal(written.files, plan.files()):
+        changes += _changed_files(written.files, list(plan.files()))
+    elif not changes and not _are_equal(written.parts, plan.rows_of_parts()):
         changes.append("the parts differ")
     if changes:
         more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
@@ -384,18 +386,18 @@ def check_same(written: Mapping[str, Any], plan: Plan, place: Place) -> None:
         )
 
 
-def command_of(written: Mapping[str, Any]) -> str:
+def command_of(written: PlanFile) -> str:
     """Return the command that made a plan: `pretrain`, `sft`, `import` or `mix`."""
-    if written["engine"]["name"] == IMPORT:
+    if written.engine.name == IMPORT:
         return "import"
-    if written["engine"]["name"] == MIX_ENGINE:
+    if written.engine.name == MIX_ENGINE:
         return "mix"
-    return "sft" if "sft" in written["settings"] else "pretrain"
+    return "sft" if "sft" in written.settings else "pretrain"
 
 
-def check_command(written: Mapping[str, Any], wanted: str, where: str) -> None:
+def check_command(written: PlanFile, wanted: str, where: str) -> None:
     """Check that a plan was made by the command that is `wanted`; raises `StateError`."""
-    made, maker = command_of(written), maker_of(written["engine"]["name"])
+    made, maker = command_of(written), maker_of(written.engine.name)
     if made != wanted:
         raise StateError(
             f"{where}: holds {maker} of other inputs or settings: it was made by tokmill {made}, "
@@ -404,19 +406,19 @@ def check_command(written: Mapping[str, Any], wanted: str, where: str) -> None:
         )
 
 
-def _changed_tokenizer(written: Mapping[str, Any], tokenizer: Tokenizer, place: Place) -> str:
+def _changed_tokenizer(written: PlanFile, tokenizer: Tokenizer, place: Place) -> str:
     """Return a line on how the tokenizer differs from that of a plan, or ''."""
-    if written["tokenizer_identity"] == tokenizer.identity:
+    if written.tokenizer_identity == tokenizer.identity:
         return ""
     try:
-        there = planned_tokenizer(place, FileEntry.from_json(written["tokenizer"]))
+        there = planned_tokenizer(place, written.kept)
         told = tokenizer_differences(there, tokenizer)
     except (LookupError, TypeError, ValueError, TokmillError):
         told = "another one gives these ids"
     return f"the tokenizer differs: {told}"
 
 
-def check_rules(written: Mapping[str, Any], kind: str, where: str) -> None:
+def check_rules(written: PlanFile, kind: str, where: str) -> None:
     """Check that a plan was made under the rules of this tokmill.
 
     `kind`: the command of this run; a plan of another one is another difference. An import reads no
@@ -427,7 +429,7 @@ def check_rules(written: Mapping[str, Any], kind: str, where: str) -> None:
     """
     if kind == "import" or kind != command_of(written):
         return
-    if differs := differing_rule(rules_in(written, kind), rules_of_kind(kind)):
+    if differs := differing_rule(rules_in(written.rules, kind), rules_of_kind(kind)):
         raise StateError(
             f"{where}: holds a run that began under other rules: {differs}: choose another "
             "--output, or run with --overwrite to start again"

@@ -31,7 +31,7 @@ from tokmill.run.begin import Begun, begun, output_place, read_planned, used_sec
 from tokmill.run.finish import finished_run, made_parts
 from tokmill.run.mixes import MixPlan
 from tokmill.run.output import records_of_parts, refuse_foreign
-from tokmill.run.plan import Plan, check_plan, code_named_by, plan_of_json
+from tokmill.run.plan import Plan, check_plan, code_named_by, plan_of_file
 from tokmill.run.prepare import workers_and_threads
 from tokmill.run.stopped_rejects import naming_rejects
 from tokmill.settings.schema import Config, RunSettings
@@ -43,6 +43,7 @@ from tokmill.words import in_utc
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
+    from tokmill.dataset.manifest import Manifest
     from tokmill.dataset.part_record import PartRecord
     from tokmill.dataset.place import Place
     from tokmill.run.begin import Observer
@@ -165,10 +166,10 @@ def array_status(output: str) -> ArrayStatus:
     written, stamp = written_plan(place)
     plan: Planned
     code: tuple[str, ...] = ()
-    if "mix" in written:
-        plan = MixPlan.from_json(written)
+    if written.mix is not None:
+        plan = MixPlan.of(written)
     else:
-        plan = of_run = plan_of_json(written, stamp, place, RunSettings())
+        plan = of_run = plan_of_file(written, stamp, place, RunSettings())
         code = code_named_by(of_run)
     entries = place.entries()
     done, undone = records_of_parts(plan, place, entries)
@@ -194,7 +195,7 @@ def array_status(output: str) -> ArrayStatus:
         ),
         is_finished=MANIFEST in entries,
         code=code,
-        made_by=maker_of(written["engine"]["name"]),
+        made_by=maker_of(written.engine.name),
         is_working=holder == RUN,
         are_tasks_working=holder == TASKS,
         last_written="" if last_written is None else in_utc(last_written),
@@ -227,7 +228,7 @@ def _seconds_since_plan(place: Place) -> float:
     return 0.0 if status is None else max(0.0, time.time() - status.st_mtime)
 
 
-def finish_array(output: str, observer: Observer, allowed: Collection[str] = ()) -> dict[str, Any]:
+def finish_array(output: str, observer: Observer, allowed: Collection[str] = ()) -> Manifest:
     """Finish the run in a place once all parts are done; return its manifest.
 
     `allowed`: see `run_share`.

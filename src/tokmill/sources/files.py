@@ -16,8 +16,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, NamedTuple
 
-from tokmill.dataset.layout import PLAN
-from tokmill.dataset.plan_file import PLAN_BEGINNING
+from tokmill.dataset.layout import PLAN, PLAN_BEGINNING
 from tokmill.errors import StorageError, UsageError
 from tokmill.opening import begins_with, read_named
 from tokmill.sources.file_list import (

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.checked import CheckedFiles
+from tokmill.dataset.checksum import FileEntry
 from tokmill.dataset.contents import parse_export_record
 from tokmill.dataset.layout import DATASET_FILE, EXPORT_RECORD
 from tokmill.dataset.mapped import map_file
@@ -28,10 +29,11 @@ from tokmill.storage import read_errors, storage_errors
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
 
+    from tokmill.dataset.plan_file import TokenRulesEntry
     from tokmill.sources.slices import SourceFile
 
     Numbers = npt.NDArray[np.int64]
@@ -118,10 +120,11 @@ class TokenFile:
         if record.is_file():
             with storage_errors(record):
                 content = read_named(record)
-            listing = parse_export_record(content, str(record))
+            files = parse_export_record(content, str(record))["files"]
+            entries = [FileEntry.from_json(file) for file in files]
         else:
-            listing = read_intact_manifest(directory)
-        listed = CheckedFiles.of(directory, listing).entries
+            entries = list(read_intact_manifest(directory).files)
+        listed = CheckedFiles.of(directory, entries).entries
         found = {one: listed[one.resolve()] for one in self.paths if one.resolve() in listed}
         return CheckedFiles(directory, found)
 
@@ -436,11 +439,11 @@ class TokenRules:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> TokenRules:
-        """Return the rules of a value from `as_json`; raises `ValueError` for another trainer."""
-        if data["trainer"] not in IMPORTERS:
-            raise ValueError(f"trainer {data['trainer']!r}")
-        return cls(data["trainer"], data["adds_eos"], data["dtype"], tuple(data["val"]))
+    def of(cls, entry: TokenRulesEntry) -> TokenRules:
+        """Return the rules that a plan states; raises `ValueError` for another trainer."""
+        if entry.trainer not in IMPORTERS:
+            raise ValueError(f"trainer {entry.trainer!r}")
+        return cls(entry.trainer, entry.adds_eos, entry.dtype, entry.val)
 
     def open(self, file: SourceFile) -> TokenFile:
         """Return a file of the plan, with what stands beside it.

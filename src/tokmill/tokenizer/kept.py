@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from tokmill.dataset.checksum import canonical_json, digest_of_chunks
 from tokmill.dataset.layout import KEPT_TOKENIZER
-from tokmill.dataset.manifest_shape import TOKEN
-from tokmill.dataset.shapes import FLAG, ID, TEXT, shape_problem_of
+from tokmill.dataset.manifest import TokenEntry
+from tokmill.dataset.typed_json import Id, Text, from_json
 from tokmill.errors import StateError, TokenizerError, TokmillError, UsageError
 from tokmill.place import open_place
 from tokmill.settings.schema import TokenizerSettings
@@ -32,10 +32,11 @@ else:
     from backports import zstd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from tokmill.dataset.checksum import FileEntry
+    from tokmill.dataset.manifest import Manifest
     from tokmill.dataset.place import Place
 
 _MOST_BYTES = 1 << 28
@@ -46,21 +47,25 @@ _TEXT_CODEC = ("utf-8", "surrogatepass")
 _LEVEL = 1
 """Of zstandard: 8 MB of qwen2.5 become 2.9 in 23 ms; level 3 with a long window needs 40."""
 
-_VALUES = {
-    "name": TEXT,
-    "kind": {"json", "sentencepiece"},
-    "identity": TEXT,
-    "vocab_size": ID,
-    "eos": TOKEN,
-    "bos": (TOKEN, None),
-    "added": [[ID, TEXT, FLAG, FLAG, FLAG, FLAG, FLAG]],
-    "chat_template": (TEXT, None),
-    "max_emittable_id": ID,
-    "named": [[TEXT, TEXT]],
-    "notes": [TEXT],
-    "marked": [TEXT],
-}
-"""Of a tokenizer, all but its two long texts."""
+
+class KeptTokenizer(NamedTuple):
+    """The values of a tokenizer, all but its two long texts; see `Tokenizer`.
+
+    `added`: id, text and flags of each token, as in `AddedToken`.
+    """
+
+    name: Text
+    kind: Annotated[str, frozenset({"json", "sentencepiece"})]
+    identity: Text
+    vocab_size: Id
+    eos: TokenEntry
+    bos: TokenEntry | None
+    added: tuple[tuple[Id, Text, bool, bool, bool, bool, bool], ...]
+    chat_template: Text | None
+    max_emittable_id: Id
+    named: tuple[tuple[Text, Text], ...]
+    notes: tuple[Text, ...]
+    marked: tuple[Text, ...]
 
 
 _ADVICE = "name it with --tokenizer"
@@ -95,17 +100,15 @@ def unpacked_tokenizer(packed: bytes) -> Tokenizer:
         values = json.loads(head)
     except (zstd.ZstdError, RecursionError) as error:
         raise ValueError(str(error)) from None
-    if problem := shape_problem_of(values, _VALUES):
-        raise ValueError(problem)
-    known = {name: values[name] for name in _VALUES}
-    for name in ("eos", "bos"):
-        token = known[name]
-        known[name] = token and Token(token["id"], token["token"])
-    known["added"] = tuple(AddedToken(*token) for token in known["added"])
-    known["named"] = tuple((key, content) for key, content in known["named"])
-    known["notes"] = tuple(known["notes"])
-    known["marked"] = tuple(known["marked"])
+    kept = from_json(KeptTokenizer, values)
+    known = kept._asdict()
+    known["eos"], known["bos"] = _token(kept.eos), None if kept.bos is None else _token(kept.bos)
+    known["added"] = tuple(AddedToken(*token) for token in kept.added)
     return Tokenizer(**known, json=json_text.decode(*_TEXT_CODEC), data=data)
+
+
+def _token(entry: TokenEntry) -> Token:
+    return Token(entry.id, entry.token)
 
 
 # Of a run, whose plan names the file
@@ -170,7 +173,7 @@ def packed_in(place: Place) -> bytes | None:
         return None
 
 
-def kept_tokenizer(place: Place, manifest: Mapping[str, Any]) -> Tokenizer:
+def kept_tokenizer(place: Place, manifest: Manifest) -> Tokenizer:
     """Return the tokenizer that a dataset keeps, with the eos and bos of its manifest.
 
     Raises:
@@ -186,18 +189,17 @@ def kept_tokenizer(place: Place, manifest: Mapping[str, Any]) -> Tokenizer:
         raise TokenizerError(f"{told}: {_ADVICE}") from None
     if found is None:
         raise TokenizerError(f"{where}: keeps no tokenizer: {_ADVICE}")
-    entry = manifest["tokenizer"]
-    eos = Token(entry["eos"]["id"], entry["eos"]["token"])
-    found = read_again(replace(found, name=f"{where}: its tokenizer", eos=eos))
-    if found.identity != entry["identity"]:
+    entry = manifest.tokenizer
+    named = replace(found, name=f"{where}: its tokenizer", eos=_token(entry.eos))
+    found = read_again(named)
+    if found.identity != entry.identity:
         raise TokenizerError(
             f"{where}: the tokenizer that it keeps is not that of its manifest: {_ADVICE}"
         )
-    bos = entry["bos"]
-    return replace(found, name=entry["name"], bos=bos and Token(bos["id"], bos["token"]))
+    return replace(found, name=entry.name, bos=None if entry.bos is None else _token(entry.bos))
 
 
-def tokenizer_of(directory: Path | str, manifest: Mapping[str, Any], named: str) -> Tokenizer:
+def tokenizer_of(directory: Path | str, manifest: Manifest, named: str) -> Tokenizer:
     """Return the tokenizer of a dataset: the one that it keeps, or `named` where that is not ''.
 
     Raises:
@@ -208,16 +210,14 @@ def tokenizer_of(directory: Path | str, manifest: Mapping[str, Any], named: str)
     place = open_place(str(directory))
     if not named:
         return kept_tokenizer(place, manifest)
-    settings = manifest["config"]["tokenizer"]
-    eos = str(manifest["tokenizer"]["eos"]["id"])
-    loaded = load_tokenizer(
-        TokenizerSettings(path=named, pattern=settings["pattern"], eos_token=eos)
-    )
-    if loaded.identity != manifest["tokenizer"]["identity"]:
+    pattern = manifest.config.tokenizer.pattern
+    eos = str(manifest.tokenizer.eos.id)
+    loaded = load_tokenizer(TokenizerSettings(path=named, pattern=pattern, eos_token=eos))
+    if loaded.identity != manifest.tokenizer.identity:
         try:
             told = tokenizer_differences(kept_tokenizer(place, manifest), loaded)
         except TokmillError:
-            told = f"{manifest['tokenizer']['name']} has other ids"
+            told = f"{manifest.tokenizer.name} has other ids"
         raise UsageError(
             f"{named}: not the tokenizer of this dataset: {told}; leave --tokenizer out to take "
             "the one that the dataset keeps"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.cache import keep, kept
 from tokmill.dataset.checksum import sha256_hex
+from tokmill.dataset.manifest import Probe, TokenEntry, TokenizerEntry
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.class_note import class_note
 from tokmill.tokenizer.conversion import convert
@@ -200,17 +201,17 @@ def _bos_note(own: Mapping[str, Token], where: str) -> str:
     )
 
 
-def tokenizer_entry(tokenizer: Tokenizer, probe_ids: Sequence[int]) -> dict[str, Any]:
+def tokenizer_entry(tokenizer: Tokenizer, probe_ids: Sequence[int]) -> TokenizerEntry:
     """Return the manifest's entry; `probe_ids`: ids of `PROBE_TEXT` by the reference."""
     eos, bos = tokenizer.eos, tokenizer.bos
-    return {
-        "name": tokenizer.name,
-        "identity": tokenizer.identity,
-        "vocab_size": tokenizer.vocab_size,
-        "eos": {"id": eos.id, "token": eos.content},
-        "bos": None if bos is None else {"id": bos.id, "token": bos.content},
-        "probe": {"text": PROBE_TEXT, "ids": list(probe_ids)},
-    }
+    return TokenizerEntry(
+        tokenizer.name,
+        tokenizer.identity,
+        tokenizer.vocab_size,
+        TokenEntry(eos.id, eos.content),
+        None if bos is None else TokenEntry(bos.id, bos.content),
+        Probe(PROBE_TEXT, tuple(probe_ids)),
+    )
 
 
 def read_again(tokenizer: Tokenizer) -> Tokenizer:

@@ -52,19 +52,19 @@ class Datatrove:
         name, notes = _tokenizer_name(source)
         for split in source.splits:
             for index, entry in enumerate(source.entries(split)):
-                stem = f"{split}/{entry['name']}.ds"
-                text = metadata(name, source.dtype.itemsize, entry["tokens"]).encode()
+                stem = f"{split}/{entry.name}.ds"
+                text = metadata(name, source.dtype.itemsize, entry.tokens).encode()
                 files += [
-                    Linked(stem, source.path(entry["name"], "bin")),
+                    Linked(stem, source.path(entry.name, "bin")),
                     Written(
                         f"{stem}.index",
-                        8 * entry["documents"],
+                        8 * entry.documents,
                         partial(_write_index, source, split, index),
                     ),
                     Written.of(f"{stem}.metadata", text),
                 ]
                 if source.kind == "sft":
-                    files.append(Linked(f"{stem}.loss", source.path(entry["name"], "mask")))
+                    files.append(Linked(f"{stem}.loss", source.path(entry.name, "mask")))
         notes += self._notes(source)
         return Layout(files, self._usage(source, output.absolute()), source.alignment, notes)
 
@@ -76,7 +76,7 @@ class Datatrove:
         for split in source.splits:
             folder = output / split
             theirs: Any = None
-            if any(entry["tokens"] > SEQ_LEN for entry in source.entries(split)):
+            if any(entry.tokens > SEQ_LEN for entry in source.entries(split)):
                 theirs = DatatroveFolderDataset(
                     str(folder.absolute()),
                     seq_len=SEQ_LEN,
@@ -128,7 +128,7 @@ class Datatrove:
                 ")",
             ]
         if source.kind == "sft":
-            name = f"{source.splits[0]}/{source.entries(source.splits[0])[0]['name']}.ds.loss"
+            name = f"{source.splits[0]}/{source.entries(source.splits[0])[0].name}.ds.loss"
             lines += [
                 "",
                 "# The loss of the first file: window i has loss[i * 2049 : (i + 1) * 2049].",
@@ -189,7 +189,7 @@ def short_form(n_tokens: int) -> str:
 
 def _tokenizer_name(source: ExportSource) -> tuple[str, list[str]]:
     """Return the tokenizer's name as `.metadata` can hold it, and a note if it is another one."""
-    name = str(source.manifest["tokenizer"]["name"])
+    name = str(source.manifest.tokenizer.name)
     found = "_".join(name.replace("|", "_").splitlines()) or "unknown"
     if found == name:
         return name, []

@@ -17,6 +17,7 @@ from tokmill.dataset.checksum import FileEntry, digest_of
 from tokmill.dataset.contents import parse_export_record
 from tokmill.dataset.identity import identity_of
 from tokmill.dataset.layout import EXPORT_RECORD
+from tokmill.dataset.typed_json import to_json
 from tokmill.errors import TokmillError, UsageError, VerifyError
 from tokmill.extensions import find, one_line
 from tokmill.opening import open_regular, read_named
@@ -287,7 +288,7 @@ def _duplicate(source: Path, path: Path, owner: ExportSource, *, copy: bool) -> 
 def _record(
     layout: Layout, source: ExportSource, about: Mapping[str, Any], files: tuple[Placed, ...]
 ) -> dict[str, Any]:
-    tokenizer = source.manifest["tokenizer"]
+    tokenizer = source.manifest.tokenizer
     return {
         "format": "tokmill export",
         "tokmill_version": __version__,
@@ -296,8 +297,13 @@ def _record(
             "directory": str(source.directory),
             "identity": identity_of(source.manifest, source.directory),
         },
-        "dtype": source.manifest["dtype"],
-        "tokenizer": {key: tokenizer[key] for key in ("name", "identity", "vocab_size", "eos")},
+        "dtype": source.manifest.dtype,
+        "tokenizer": {
+            "name": tokenizer.name,
+            "identity": tokenizer.identity,
+            "vocab_size": tokenizer.vocab_size,
+            "eos": to_json(tokenizer.eos),
+        },
         "mask_alignment": layout.mask_alignment,
         "files": [file.as_json() for file in files],
     }

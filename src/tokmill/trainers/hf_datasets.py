@@ -257,7 +257,7 @@ def _dataset_rows(source: ExportSource, split: str, options: ExportOptions) -> R
     Documents have the kept fields whose names no column of tokens has.
     """
     names = [column.name for column in (INPUT_IDS, LABELS, SEQ_LENGTHS, WEIGHTS)]
-    keep = [name for name in source.manifest.get("keep", ()) if name not in names]
+    keep = [name for name in source.manifest.keep if name not in names]
     if source.kind == "sft":
         return DocumentRows(source, split, keep)
     return rows_of(source, split, options, keep)
@@ -367,8 +367,8 @@ def _axolotl_usage(
     lines = ["datasets:", f"  - path: {path}", "    split: train", "    type:"]
     if "val" in source.splits:
         lines += ["test_datasets:", f"  - path: {path}", "    split: val", "    type:"]
-    packs = source.manifest.get("packs", {}).values()  # no document or piece is longer
-    length = max((entry["capacity"] for entry in packs), default=4096)
+    packs = source.manifest.packs.values()  # no document or piece is longer
+    length = max((entry.capacity for entry in packs), default=4096)
     return "\n".join([*lines, f"sequence_len: {length}", "sample_packing: true"])
 
 
@@ -431,7 +431,7 @@ def _split_files(
     n_parts = min(rows.n_rows, -(-rows.n_stored * token_bytes // FILE_BYTES))
     cuts = rows.cuts(max(1, n_parts)).tolist()
     names = [f"data-{i:05d}-of-{len(cuts) - 1:05d}.arrow" for i in range(len(cuts) - 1)]
-    sizes = ((one["name"], one["bytes"]) for one in source.manifest["files"])
+    sizes = ((one.name, one.n_bytes) for one in source.manifest.files)
     n_kept = sum(n for name, n in sizes if rows.keep and name.endswith(f".{METADATA}"))
     files = []
     for name, start, stop in zip(names, cuts[:-1], cuts[1:], strict=True):
@@ -469,9 +469,9 @@ def _fingerprint(source: ExportSource, rows: Rows, columns: Sequence[AnyColumn])
 
     `datasets` names its caches after it; another content has another one.
     """
-    stems = {entry["name"] for entry in source.entries(rows.split)}
-    files = [one for one in source.manifest["files"] if one["name"].partition(".")[0] in stems]
-    known = [{key: value for key, value in one.items() if key != "bytes"} for one in files]
+    stems = {entry.name for entry in source.entries(rows.split)}
+    files = [one for one in source.manifest.files if one.name.partition(".")[0] in stems]
+    known = [{"name": one.name, one.algorithm: one.checksum} for one in files]
     shape = [*([one.name, one.dtype] for one in columns), *rows.keep]
     digest = hashlib.sha256(json.dumps([known, shape], sort_keys=True).encode())
     if rows.packs is not None:

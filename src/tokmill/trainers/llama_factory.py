@@ -70,7 +70,7 @@ def row_tokens(source: ExportSource, options: ExportOptions) -> int:
     """Return the tokens of a row, padding included, of packs."""
     capacity = options.packing
     if not capacity:
-        capacity = max(entry["capacity"] for entry in source.manifest["packs"].values())
+        capacity = max(pack.capacity for pack in source.manifest.packs.values())
     return padded(capacity + 1, _MULTIPLE)
 
 

@@ -26,6 +26,7 @@ from tokmill.words import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from tokmill.dataset.manifest import ShardRow
     from tokmill.dataset.reader import Shard
     from tokmill.trainers.options import ExportOptions
 
@@ -55,13 +56,13 @@ class Group:
     folder: str
     source: ExportSource
     split: str
-    entries: tuple[Mapping[str, Any], ...]
+    entries: tuple[ShardRow, ...]
     wanted: int = 0
 
     @property
     def n_tokens(self) -> int:
         """Return the tokens of the shards, eos included."""
-        return sum(entry["tokens"] for entry in self.entries)
+        return sum(entry.tokens for entry in self.entries)
 
 
 class Megatron:
@@ -87,7 +88,7 @@ class Megatron:
             return Layout(files, _sft_usage(prefixes[0], place), "target", _sft_notes(source))
         shards: dict[ExportSource, set[str]] = {}
         for prefix in prefixes:
-            shards.setdefault(prefix.source, set()).update(row["name"] for row in prefix.entries)
+            shards.setdefault(prefix.source, set()).update(row.name for row in prefix.entries)
         data = json.dumps(blend | {"test": None}, indent=1).encode() + b"\n"
         files.append(Written.of(DATA, data))
         usage = _usage(source, blend, place)
@@ -119,7 +120,7 @@ class Prefix:
 
     name: str
     group: Group
-    entries: tuple[Mapping[str, Any], ...]
+    entries: tuple[ShardRow, ...]
     ending: str = "bin"
 
     @property
@@ -135,24 +136,24 @@ class Prefix:
     @property
     def n_documents(self) -> int:
         """Return the number of documents, which are Megatron's sequences too."""
-        return sum(entry["documents"] for entry in self.entries)
+        return sum(entry.documents for entry in self.entries)
 
     @property
     def n_tokens(self) -> int:
         """Return the number of tokens, eos included."""
-        return sum(entry["tokens"] for entry in self.entries)
+        return sum(entry.tokens for entry in self.entries)
 
     def shards(self) -> Iterator[Shard]:
         """Yield the shards, mapped, in order."""
-        wanted = {entry["name"] for entry in self.entries}
+        wanted = {entry.name for entry in self.entries}
         documents = self.source.documents(self.group.split)
         for index, entry in enumerate(documents.entries):
-            if entry["name"] in wanted:
+            if entry.name in wanted:
                 yield documents.shard(index)
 
     def files(self) -> list[Linked | Written]:
         """Return the two files."""
-        n, path = self.n_documents, self.source.path(self.entries[0]["name"], "idx")
+        n, path = self.n_documents, self.source.path(self.entries[0].name, "idx")
         index: Linked | Written = Linked(f"{self.name}.idx", path)
         if len(self.entries) > 1 or self.ending != "bin":
             index = Written(f"{self.name}.idx", index_bytes(n), partial(_write_index, self))
@@ -176,7 +177,7 @@ def _plan_prefixes(source: ExportSource, options: ExportOptions) -> list[Prefix]
                 continue
             folder = f"{split}/{group.folder}" if group.folder else split
             prefixes += [
-                Prefix(f"{folder}/{entry['name']}", group, (entry,)) for entry in group.entries
+                Prefix(f"{folder}/{entry.name}", group, (entry,)) for entry in group.entries
             ]
     return prefixes
 
@@ -252,7 +253,7 @@ def _datasets(source: ExportSource, names: Sequence[str]) -> dict[str, tuple[Exp
 
 
 def _tokenizer(source: ExportSource) -> tuple[str, int | None]:
-    return source.manifest["tokenizer"]["identity"], source.eos_id
+    return source.manifest.tokenizer.identity, source.eos_id
 
 
 def _whole(
@@ -295,7 +296,7 @@ def _usage(source: ExportSource, blend: Mapping[str, list[str] | None], place: P
         lines = [f"--data-path {join(train)}", "--split 99,1,0"]
         if valid:
             lines = [f"--train-data-path {join(train)}", f"--valid-data-path {join(valid)}"]
-    name = quote(str(source.manifest["tokenizer"]["name"]))
+    name = quote(str(source.manifest.tokenizer.name))
     lines += [
         f"--tokenizer-type HuggingFaceTokenizer --tokenizer-model {name}",
         f"--make-vocab-size-divisible-by {PADDED_TO}",
@@ -305,10 +306,10 @@ def _usage(source: ExportSource, blend: Mapping[str, list[str] | None], place: P
 
 def _notes(source: ExportSource, prefixes: Sequence[Prefix]) -> list[str]:
     """Return the traps of pretraining."""
-    eos = source.manifest["tokenizer"]["eos"]
+    eos = source.manifest.tokenizer.eos
     rows = padded(source.vocab_size, PADDED_TO)
     notes = [
-        f"the tokenizer that Megatron loads must have {eos['token']} = {eos['id']} as its eod: "
+        f"the tokenizer that Megatron loads must have {eos.token} = {eos.id} as its eod: "
         "--reset-position-ids, --reset-attention-mask and --eod-mask-loss look for that id",
         f"Megatron pads the vocabulary: {source.vocab_size:,} ids get {rows:,} rows, or a multiple "
         f"of {PADDED_TO} x tensor parallelism",
@@ -350,7 +351,7 @@ def _sft_notes(source: ExportSource) -> list[str]:
         "prefix and PREFIX_mask, which have the same sequences and lengths",
         "a mask stands at its own token: shift it with the labels",
     ]
-    if source.manifest.get("packs"):
+    if source.manifest.packs:
         notes.append("the packs of the dataset are not exported: each sequence is one sample")
     return notes
 

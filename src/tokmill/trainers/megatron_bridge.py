@@ -144,7 +144,7 @@ def _plan(source: ExportSource, split: str, options: ExportOptions) -> _Plan:
         raise UsageError(
             f"{source.directory}: Megatron-Bridge reads packs, and {split} has none: {how}"
         )
-    capacity = capacity or int(source.manifest["packs"][split]["capacity"])
+    capacity = capacity or source.manifest.packs[split].capacity
     if capacity % multiple:
         raise UsageError(
             f"--pad-samples-to {multiple}: rows of {capacity} tokens are no multiple of it: "

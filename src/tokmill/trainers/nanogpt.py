@@ -104,8 +104,8 @@ class NanoGpt:
 
 def _is_gpt2(source: ExportSource) -> bool:
     """Return whether the tokenizer is GPT-2's, for which nanoGPT needs no `meta.pkl`."""
-    probe = source.manifest["tokenizer"].get("probe", {})
-    return source.vocab_size == _GPT2_VOCABULARY and tuple(probe.get("ids", ())) == _GPT2_PROBE
+    probe_ids = source.manifest.tokenizer.probe_ids
+    return source.vocab_size == _GPT2_VOCABULARY and probe_ids == _GPT2_PROBE
 
 
 def _nanogpt_notes(source: ExportSource) -> list[str]:
@@ -317,7 +317,7 @@ def _set_name(output: Path) -> str:
 
 def _has_bos(source: ExportSource) -> bool:
     """Return whether every document begins with bos already."""
-    return source.manifest["tokenizer"].get("bos") is not None
+    return source.manifest.tokenizer.bos is not None
 
 
 def _write(source: ExportSource, file: HeadedFile, out: BinaryIO) -> None:

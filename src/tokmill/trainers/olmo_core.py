@@ -56,12 +56,12 @@ class OlmoCore:
         files: list[Linked | Written] = []
         for split in source.splits:
             for index, entry in enumerate(source.entries(split)):
-                name = entry["name"]
+                name = entry.name
                 files += [
                     Linked(f"{split}/{name}.npy", source.path(name, "bin")),
                     Written(
                         f"{split}/{name}.csv.gz",
-                        _most_bytes(entry["documents"], entry["tokens"]),
+                        _most_bytes(entry.documents, entry.tokens),
                         partial(_write_spans, source, split, index),
                     ),
                 ]
@@ -117,8 +117,8 @@ def _write_spans(source: ExportSource, split: str, index: int, file: BinaryIO) -
 
 def _usage(source: ExportSource, place: Path) -> str:
     """Return Python that builds the config of the train split."""
-    tokenizer = source.manifest["tokenizer"]
-    bos = "" if tokenizer["bos"] is None else f" bos_token_id={tokenizer['bos']['id']},"
+    tokenizer = source.manifest.tokenizer
+    bos = "" if tokenizer.bos is None else f" bos_token_id={tokenizer.bos.id},"
     is_sft = source.kind == "sft"
     config = "NumpyPackedFSLDatasetConfig" if is_sft else "NumpyFSLDatasetConfig"
     split = source.splits[0]
@@ -127,7 +127,7 @@ def _usage(source: ExportSource, place: Path) -> str:
         "",
         "tokenizer = TokenizerConfig(",
         f"    vocab_size={source.vocab_size}, eos_token_id={source.eos_id},{bos}",
-        f"    pad_token_id={source.eos_id}, identifier={str(tokenizer['name'])!r},",
+        f"    pad_token_id={source.eos_id}, identifier={tokenizer.name!r},",
         ")",
         f"config = {config}(",
         f"    paths={_paths(source, split, place / split)}, expand_glob={'*' not in str(place)},",
@@ -151,7 +151,7 @@ def _usage(source: ExportSource, place: Path) -> str:
 def _paths(source: ExportSource, split: str, folder: Path) -> list[str]:
     """Return a pattern of the files of a folder, or all of them: `*` cannot be escaped."""
     if "*" in str(folder):
-        return [f"{folder}/{entry['name']}.npy" for entry in source.entries(split)]
+        return [f"{folder}/{entry.name}.npy" for entry in source.entries(split)]
     return [f"{folder}/*.npy"]
 
 
@@ -181,8 +181,8 @@ def _ends_at_eos(source: ExportSource) -> bool:
     In a dataset for pretraining each document ends with eos, and has none inside if control tokens
     in text are ordinary text.
     """
-    tokenizer = source.manifest["config"].get("tokenizer", {})
-    is_text = tokenizer.get("control_tokens_in_text") in ("text", "reject")
+    in_text = source.manifest.config.tokenizer.control_tokens_in_text
+    is_text = in_text in ("text", "reject")
     return source.kind == "pretrain" and is_text
 
 
@@ -191,11 +191,11 @@ def _compare_documents(
 ) -> None:
     """Compare every document, found by `.csv.gz` and, if that is possible, by eos."""
     dtype = np.dtype(source.dtype.name).type
-    bos = source.manifest["tokenizer"]["bos"]
+    bos = source.manifest.tokenizer.bos
     find = data.utils.iter_document_indices
     ways = [("csv.gz", find(str(path), use_array_if_local=False, dtype=dtype))]
     if by_eos:
-        ids = {"eos_token_id": source.eos_id, "bos_token_id": None if bos is None else bos["id"]}
+        ids = {"eos_token_id": source.eos_id, "bos_token_id": None if bos is None else bos.id}
         ways.append(("eos", find(str(path), dtype=dtype, use_array_if_local=True, **ids)))
     for name, spans in ways:
         for number, span in enumerate(
@@ -212,7 +212,7 @@ def _compare_documents(
 
 def _compare_rows(data: Any, source: ExportSource, output: Path, split: str) -> int:
     """Compare all rows of a split, and return their number."""
-    names = [entry["name"] for entry in source.entries(split)]
+    names = [entry.name for entry in source.entries(split)]
     masks = [str(output / f"{split}-mask" / f"{name}.npy") for name in names]
     with tempfile.TemporaryDirectory() as work_dir:
         theirs = data.NumpyFSLDatasetConfig(

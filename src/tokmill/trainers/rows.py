@@ -95,7 +95,7 @@ class DocumentRows:
 
     def batches(self, start: int, stop: int) -> Iterator[RowBatch]:
         """Yield rows start:stop in order, about `BATCH_TOKENS` tokens at a time."""
-        first, every = 0, self._source.manifest.get("keep", ())
+        first, every = 0, self._source.manifest.keep
         for shard in self._source.shards(self.split):
             count = len(shard.lengths)
             here = range(max(start, first) - first, min(stop, first + count) - first)

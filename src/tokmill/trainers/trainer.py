@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tokmill.dataset.checked import CheckedFiles
 from tokmill.dataset.documents import Documents
-from tokmill.dataset.layout import PLAN, SPLITS
+from tokmill.dataset.layout import PLAN
 from tokmill.dataset.packing import Packs
 from tokmill.dataset.packs import check_packs, open_packs
 from tokmill.dataset.reader import read_intact_manifest
@@ -26,8 +26,9 @@ from tokmill.errors import UsageError, VerifyError
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
+    from tokmill.dataset.manifest import ShardRow
     from tokmill.dataset.reader import Shard
     from tokmill.trainers.options import ExportOptions
 
@@ -158,17 +159,14 @@ class ExportSource:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.manifest = read_intact_manifest(directory)
-        self.kind = str(self.manifest.get("kind", "pretrain"))
+        self.kind = self.manifest.kind
         self.alignment = "target" if self.kind == "sft" else ""
-        self.dtype: np.dtype[np.unsignedinteger] = np.dtype(self.manifest["dtype"]).newbyteorder(
-            "<"
-        )
-        held = {entry["split"] for entry in self.manifest["shards"]}
-        self.splits = tuple(split for split in SPLITS if split in held)
+        self.dtype: np.dtype[np.unsignedinteger] = np.dtype(self.manifest.dtype).newbyteorder("<")
+        self.splits = self.manifest.splits
         self._documents = {
             split: Documents(directory, self.manifest, split) for split in self.splits
         }
-        self.checked = CheckedFiles.of(directory, self.manifest)
+        self.checked = CheckedFiles.of(directory, self.manifest.files)
 
     def check_files(self) -> None:
         """Check the sizes of the files of shards and packs, and the sums of indexes and packs.
@@ -196,15 +194,15 @@ class ExportSource:
     @property
     def eos_id(self) -> int:
         """Return the id of eos."""
-        return int(self.manifest["tokenizer"]["eos"]["id"])
+        return self.manifest.tokenizer.eos.id
 
     @property
     def vocab_size(self) -> int:
         """Return the largest id of the tokenizer, plus 1."""
-        return int(self.manifest["tokenizer"]["vocab_size"])
+        return self.manifest.tokenizer.vocab_size
 
-    def entries(self, split: str) -> list[Mapping[str, Any]]:
-        """Return the shards of a split as rows of the manifest: name, split, documents, tokens."""
+    def entries(self, split: str) -> list[ShardRow]:
+        """Return the shards of a split in the order of the dataset."""
         return list(self._documents[split].entries) if split in self._documents else []
 
     def documents(self, split: str) -> Documents:
@@ -242,7 +240,7 @@ class ExportSource:
         `names`: of the shards that are read; None for all.
         """
         if names is None:
-            names = {entry["name"] for entry in self.manifest["shards"]}
+            names = {entry.name for entry in self.manifest.shards}
         for path in self.checked.entries:
             if _is_of_packs(path) or (path.stem in names and path.suffix in _READ):
                 yield path
@@ -254,7 +252,7 @@ class ExportSource:
         Raises:
             VerifyError: a file of it is missing or damaged.
         """
-        packed = self.manifest.get("packs", {})
+        packed = self.manifest.packs
         found = {}
         for split in self.splits:
             if split in packed:
@@ -267,29 +265,27 @@ class ExportSource:
         """Append the tokens of a span to a file; see `CheckedFiles.copy`."""
         item = self.dtype.itemsize
         for index, own in self._spans(split, start, stop):
-            name = self.entries(split)[index]["name"]
+            name = self.entries(split)[index].name
             self.checked.copy(self.path(name, "bin"), own.start * item, own.stop * item, file)
 
     def _spans(self, split: str, start: int, stop: int) -> Iterator[tuple[int, slice]]:
         """Yield the number of each shard that a span has tokens of, and their span in the shard."""
         begin = 0
         for index, entry in enumerate(self.entries(split)):
-            first, last = max(start - begin, 0), min(stop - begin, entry["tokens"])
+            first, last = max(start - begin, 0), min(stop - begin, entry.tokens)
             if first < last:
                 yield index, slice(first, last)
-            begin += entry["tokens"]
+            begin += entry.tokens
 
-    def body(
-        self, name: str, entries: Sequence[Mapping[str, Any]], ending: str = "bin"
-    ) -> Linked | Written:
+    def body(self, name: str, entries: Sequence[ShardRow], ending: str = "bin") -> Linked | Written:
         """Return a file of an export with the files of shards, end to end: a link to a single one.
 
         `ending`: `bin` or `mask`.
         """
         if len(entries) == 1:
-            return Linked(name, self.path(entries[0]["name"], ending))
+            return Linked(name, self.path(entries[0].name, ending))
         item_bytes = self.dtype.itemsize if ending == "bin" else 1
-        sizes = {self.path(one["name"], ending): one["tokens"] * item_bytes for one in entries}
+        sizes = {self.path(one.name, ending): one.tokens * item_bytes for one in entries}
 
         def write(file: BinaryIO) -> None:
             for path, n_bytes in sizes.items():
