@@ -36,3 +36,19 @@ def test_the_page_is_short() -> None:
 def test_ten_questions_have_a_file_as_answer() -> None:
     rows = [line for line in PAGE.split("## Where is …")[1].splitlines() if ".py`" in line]
     assert len(rows) >= 10
+
+
+VALUE = re.compile(r"`([A-Z]\w+)`")
+
+
+def test_the_values_that_travel_are_made_and_taken_where_the_page_says() -> None:
+    table = PAGE.split("| value | made by | taken by |\n")[1].split("\n\n")[0]
+    rows = [line.strip("|").split("|") for line in table.splitlines()[1:]]
+    assert len(rows) >= 14
+    every = "\n".join(path.read_text("utf-8") for path in SOURCE.rglob("*.py"))
+    for value, made_by, taken_by in rows:
+        for name in VALUE.findall(value):
+            assert re.search(rf"^class {name}\b", every, re.MULTILINE), f"no class {name}"
+            for file in re.findall(r"`([\w/]+\.py)`", made_by + taken_by):
+                text = (SOURCE / file).read_text("utf-8")
+                assert re.search(rf"\b{name}\b", text), f"{file} has no {name}"
