@@ -120,6 +120,7 @@ def test_texts_of_any_kind_have_the_ids_of_the_library(tokenizer_dir, tokenizer,
     first = next(iter(tokmill.encode(TEXTS, library, eos_token="<eos>")))
     assert first[0].tolist() == [*expected[0], 0]
     assert (len(first), first[-1].tolist()) == (300, [*expected[-1], 0])
+    assert isinstance(first.to_arrow(), pa.Table)
     assert first.to_arrow().column("ids").to_pylist() == [[*ids, 0] for ids in expected]
 
 

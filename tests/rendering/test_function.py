@@ -205,7 +205,10 @@ def test_a_function_of_one_record_places_control_tokens(records):
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
-        (lambda _: 5, "or a list of text and tokmill.ControlToken for each record, found 5"),
+        (
+            lambda _: 5,
+            'for each record, found 5 for the record that begins \'{"a": "x"}\'',
+        ),
         (lambda record: record, "for each record, found {'a': 'x'}"),
         (lambda _: pa.array(["a"]), "name its parameter batch, if it is a function of columns"),
         (lambda a, b: a, "expected a function of one record, found parameters (a, b)"),

@@ -99,7 +99,7 @@ class Tokens:
         """Return a list of ids for each text."""
         return [ids.tolist() for ids in self]
 
-    def to_arrow(self) -> pa.RecordBatch:
+    def to_arrow(self) -> pa.Table:
         """Return the column `ids`, a list for each text, and those of masks and weights if any."""
         offsets = pa.array(self.offsets)
         columns = {"ids": self.ids, "mask": self.mask, "weight": self.weight}
@@ -108,7 +108,7 @@ class Tokens:
             for name, values in columns.items()
             if values is not None
         }
-        return pa.RecordBatch.from_pydict(arrays)
+        return pa.table(arrays)
 
 
 class Encoder:

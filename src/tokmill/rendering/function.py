@@ -35,7 +35,13 @@ import pyarrow.compute as pc
 
 from tokmill.errors import UsageError
 from tokmill.extensions import TableEntry, find, one_line
-from tokmill.rendering.user_functions import find_function, is_local, parameter_of, raised_by
+from tokmill.rendering.user_functions import (
+    beginning,
+    find_function,
+    is_local,
+    parameter_of,
+    raised_by,
+)
 from tokmill.tables import RENDERERS
 from tokmill.values import (
     DROPPED_BY_RENDERER,
@@ -96,7 +102,7 @@ class FunctionRenderer:
             returned = self._of_batch(batch)
         pieces: list[Pieces | None] = []
         if isinstance(returned, list):
-            pieces = [self._pieces(value) for value in returned]
+            pieces = returned if self._is_of_record else [*map(self._pieces, returned)]
             returned = self._texts(pieces)
         text = self._checked(returned, len(rows))
         lengths = pc.fill_null(pc.binary_length(text), -1).to_numpy()
@@ -117,14 +123,16 @@ class FunctionRenderer:
         except (Exception, SystemExit) as error:  # whatever somebody else's function raises
             raise UsageError(f"renderer {self.name} raised {one_line(error)}") from error
 
-    def _of_each(self, records: list[str]) -> tuple[list[Any], dict[int, str]]:
-        """Return what a function of a record returns, and for which records it raises what."""
+    def _of_each(self, records: list[str]) -> tuple[list[Pieces | None], dict[int, str]]:
+        """Return what a function makes of each record, and for which records it raises what."""
         returned, raised = [], {}
         for i, record in enumerate(records):
             try:
-                returned.append(self._function(json.loads(record)))
+                value = self._function(json.loads(record))
             except (Exception, SystemExit) as error:  # whatever somebody else's function raises
                 raised[i] = raised_by(error)
+                continue
+            returned.append(self._pieces(value, record))
         return returned, raised
 
     @property
@@ -163,8 +171,10 @@ class FunctionRenderer:
                 f"{one_line(error)}"
             ) from None
 
-    def _pieces(self, value: Any) -> Pieces | None:
+    def _pieces(self, value: Any, record: str = "") -> Pieces | None:
         """Return a document as pieces, none of them empty; None for None.
+
+        `record`: of which a function of one record made it.
 
         Raises:
             UsageError: it is something else.
@@ -177,10 +187,13 @@ class FunctionRenderer:
             each = "record" if self._is_of_record else "row"
             is_column = self._is_of_record and isinstance(value, pa.Array | pa.ChunkedArray)
             advice = ": name its parameter batch, if it is a function of columns"
+            found = shorten(repr(value), 60)
+            if record:
+                found += f" for {beginning(record.encode())}"
             raise UsageError(
                 f"renderer {self.name} returned a wrong value: expected None, text or a list of "
-                f"text and tokmill.ControlToken for each {each}, found "
-                f"{shorten(repr(value), 60)}{advice if is_column else ''}"
+                f"text and tokmill.ControlToken for each {each}, found {found}"
+                f"{advice if is_column else ''}"
             )
         return [piece for piece in pieces if piece]
 

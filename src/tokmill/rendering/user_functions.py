@@ -31,6 +31,7 @@ _local: dict[str, tuple[Callable[..., Any], str]] = {}
 """Functions of this process that no other process can import, and their sha256, by target."""
 
 _LINE_CHARACTERS = 120
+_SHOWN_BYTES = 80
 
 
 def function_setting(function: str | Callable[..., Any]) -> str:
@@ -124,6 +125,11 @@ def parameter_of(function: Callable[..., Any], label: str) -> inspect.Parameter 
             f"{label}: expected a function of one record, found parameters {signature}"
         ) from None
     return next(iter(signature.parameters.values()))
+
+
+def beginning(record: bytes) -> str:
+    """Return how a message names a record: by its beginning."""
+    return f"the record that begins {record[:_SHOWN_BYTES].decode(errors='replace')!r}"
 
 
 def raised_by(error: BaseException) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.errors import UsageError
-from tokmill.rendering.user_functions import find_function, parameter_of, raised_by
+from tokmill.rendering.user_functions import beginning, find_function, parameter_of, raised_by
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 DROPPED_BY_WHERE = "left out by where"
 RAISED = "the function of where raised an error"
 _NOT_READ = "a record that Python cannot read"
-_SHOWN_BYTES = 80
 
 
 class Filtered(NamedTuple):
@@ -83,10 +82,9 @@ class RecordFilter:
         return Filtered(_taken(records, rows), rows, np.array(dropped, np.int64), refused)
 
     def _wrong_value(self, value: Any, record: bytes) -> UsageError:
-        beginning = record[:_SHOWN_BYTES].decode(errors="replace")
         return UsageError(
             f"where {self._name} returned a wrong value: expected True or False, found "
-            f"{shorten(repr(value), 60)} for the record that begins {beginning!r}"
+            f"{shorten(repr(value), 60)} for {beginning(record)}"
         )
 
 
