@@ -114,8 +114,22 @@ class Tokens:
 class Encoder:
     """Encodes texts with a tokenizer; safe to call from several threads, and to be pickled.
 
-    >>> encoder = tokmill.Encoder("gpt2/")
-    >>> encoder(["hello", "there"]).to_pylist()
+    A call takes a list of texts, or a column of Arrow, pandas or polars; it returns their `Tokens`.
+
+    Args:
+        tokenizer: see `tokmill.pretrain`.
+        eos: end each text with eos, and begin it with bos if the settings have one.
+        sample: texts of the corpus, on which engines are compared, too.
+        n_bytes: about how much text there is; None: much. A fast engine takes seconds to load and
+            to compare, and below 8 MiB the reference is done before.
+        **settings: those of `tokmill.encode`.
+
+    Raises:
+        TokmillError: a setting or the tokenizer is wrong, or the engine is not exact.
+
+    Example:
+        >>> encoder = tokmill.Encoder("gpt2/")
+        >>> encoder(["hello", "there"]).to_pylist()
     """
 
     @keyword_errors()
@@ -129,19 +143,7 @@ class Encoder:
         n_bytes: int | None = None,
         **settings: Unpack[EncodeArguments],
     ) -> None:
-        """Choose an engine, and compare it with the reference.
-
-        Args:
-            tokenizer: see `tokmill.pretrain`.
-            eos: end each text with eos, and begin it with bos if the settings have one.
-            sample: texts of the corpus, on which engines are compared, too.
-            n_bytes: about how much text there is; None: much. A fast engine takes seconds to load
-                and to compare, and below 8 MiB the reference is done before.
-            **settings: the settings listed below.
-
-        Raises:
-            TokmillError: a setting or the tokenizer is wrong, or the engine is not exact.
-        """
+        """Choose an engine, and compare it with the reference; see the class."""
         with tokenizer_path(tokenizer) as path:
             arguments = {**settings, "tokenizer": path}
             config = config_from_arguments(ENCODE_SETTINGS, arguments)
@@ -172,9 +174,9 @@ class Encoder:
 
         Raises: see `__call__`.
         """
-        return self.encode_pieces(_pieces(texts))
+        return self._encode_pieces(_pieces(texts))
 
-    def encode_pieces(self, pieces: Iterable[_Piece]) -> Iterator[Tokens]:
+    def _encode_pieces(self, pieces: Iterable[_Piece]) -> Iterator[Tokens]:
         """Yield the ids of each piece, in order; threads are a few pieces ahead."""
         with keyword_errors():
             yield from in_order(pieces, self._encode, self._spec.n_threads)
@@ -294,7 +296,7 @@ def encode_texts(texts: Any, tokenizer: Any, eos: bool, settings: Any) -> Iterat
     first = _FirstTexts(texts)
     sample = first.texts()
     encoder = Encoder(tokenizer, eos=eos, sample=sample, n_bytes=first.n_bytes, **settings)
-    yield from encoder.encode_pieces(first.all_pieces())
+    yield from encoder._encode_pieces(first.all_pieces())
 
 
 def _pieces(texts: Any) -> Iterator[_Piece]:
