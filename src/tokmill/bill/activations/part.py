@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from typing import Literal
 
 from tokmill.bill.activations.situation import Situation
@@ -227,13 +227,13 @@ def rows_line(
     name: str, rows: Sequence[Formula], symbols: Mapping[str, float], *, factor: str = "n"
 ) -> Line:
     """Return the line of rows, in bytes per token, times `factor`; its note names them."""
-    formula, note = _formula_of_rows(name, tuple(rows), factor)
+    formula, note = _formula_of(name, tuple(rows), factor)
     return formula.line(symbols, note=note)
 
 
-@cache
-def _formula_of_rows(name: str, rows: tuple[Formula, ...], factor: str) -> tuple[Formula, str]:
-    """Return the formula of a line of rows and its note: hundreds of bills have the same few."""
+@lru_cache(maxsize=4096)
+def _formula_of(name: str, rows: Rows, factor: str) -> tuple[Formula, str]:
+    """Return the formula of a sum of rows, and a note: a plan asks for the same ones often."""
     errors = ", ".join(sorted({row.error for row in rows if row.error}))
     sources = ", ".join(sorted({row.source for row in rows if row.source}))
     formula = Formula(name, f"{factor} * ({summed(rows)})", sources, errors)

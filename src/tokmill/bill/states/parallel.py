@@ -85,6 +85,12 @@ class RankTensor:
         """Elements in all layers of this rank."""
         return self.size * (1 if self.layers is None else len(self.layers))
 
+    def in_layers(self, layers: tuple[int, ...]) -> RankTensor:
+        """Return the tensor in some layers; plans ask this so often that `replace` is too slow."""
+        return RankTensor(
+            self.tensor, self.shape, layers, self.trained, self.weight_bytes, self.expert_ranks
+        )
+
     def among(self, ranks: int) -> RankTensor:
         """Return the part that `ranks` ranks share, with the experts of all of them."""
         if ranks == 1 or self.expert_ranks == 1:
@@ -181,7 +187,7 @@ def _of_stage(
     for share in tensors:
         if share.layers is not None:
             here = tuple(layer for layer in share.layers if layer in layers)
-            own += [replace(share, layers=here)] if here else []
+            own += [share.in_layers(here)] if here else []
         elif share.tensor.kind == "embedding":
             # The last stage has a second copy of a tied embedding, for the logits.
             copied = model.tied and share.tensor.split == "vocabulary" and stage == last
