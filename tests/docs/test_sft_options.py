@@ -523,7 +523,7 @@ PROMISES: dict[str, dict[str, Samples | Holds]] = {
         'packing_strategy="wrapped"': Holds(wrapped),
         "padding_free=True": Holds(kept_apart),
         "formatting_func": OF_X_JINJA,
-        "rows with input_ids and labels": refused(TOKENIZED, "no known schema", "input_ids"),
+        "rows with input_ids and labels": refused(TOKENIZED, "rows of ids", "input_ids"),
     },
     "axolotl": {
         "roles_to_train: [assistant] (default)": makes(TWO, REPLIES),
@@ -605,7 +605,7 @@ PROMISES: dict[str, dict[str, Samples | Holds]] = {
         "min_sample_len: N": Holds(short_left_out, 20),
         "sample_packing: true": Holds(packed, 40),
         "sample_packing_sequentially: true": Holds(packed),
-        "rows with input_ids and labels": refused(TOKENIZED, "no known schema", "input_ids"),
+        "rows with input_ids and labels": refused(TOKENIZED, "rows of ids", "input_ids"),
     },
     "LLaMA-Factory": {
         "train_on_prompt: false (default)": makes(TWO, with_newline(REPLIES)),

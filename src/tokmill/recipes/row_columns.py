@@ -31,6 +31,9 @@ _PROMPT_IDS = ("prompt_ids", "prompt_token_ids")
 _COMPLETION_IDS = (
     "completion_ids", "completion_token_ids", "response_ids", "response_token_ids",
 )  # fmt: skip
+NAMES_OF_IDS = ("input_ids", "token_ids", *_PROMPT_IDS, *_COMPLETION_IDS)
+"""Columns that hold nothing but ids."""
+
 _MASKS = (
     "loss_mask", "loss_masks", "completion_mask", "assistant_masks", "assistant_mask",
     "response_mask", "mask",

@@ -55,7 +55,7 @@ from tokmill.values import WHOLE_RECORD
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tokmill.settings.schema import Config
     from tokmill.settings.sft import SftSettings
@@ -357,8 +357,18 @@ class _Groups:
         Raises:
             UsageError: no renderer or no schema fits.
         """
+        paths = self._source.config.input.paths
+        where = files_in_words(group.files) or ", ".join(paths)
+        try:
+            return self._resolve_text(group, where)
+        except UsageError as error:
+            if told := rows_of_ids(group.keys, group.files):
+                raise UsageError(f"{where}: {told}") from error
+            raise
+
+    def _resolve_text(self, group: _FileGroup, where: str) -> RenderSettings | SftSettings:
+        """Return what `_resolve` does; `where` names the files."""
         config = self._source.config
-        where = files_in_words(group.files) or ", ".join(config.input.paths)
         if config.sft is None or self._tokenizer is None:
             render = detect(config.render, group.fields, where)
             make_renderer(render, group.fields)
@@ -528,6 +538,18 @@ def _documents(records: Sequence[Mapping[str, Any]]) -> str:
         return ""
     has_sections = settings.renderer == "sections" and sample.n_records
     return ", ".join(sample.keys) if has_sections else ""
+
+
+def rows_of_ids(keys: Collection[str], files: Sequence[SourceFile]) -> str:
+    """Return that records without text hold ids, and what reads them; '' for others."""
+    from tokmill.recipes.row_columns import NAMES_OF_IDS
+
+    ids = [name for name in NAMES_OF_IDS if name in keys]
+    if not ids or not files:
+        return ""
+    kinds = {"arrow": "datasets", "hub": "datasets", "parquet": "parquet"}
+    kind = kinds.get(files[0].format, "jsonl")
+    return f"rows of ids ({', '.join(ids)}), not text: tokmill import --from {kind} reads them"
 
 
 def first_document(group: FoundReading) -> str:

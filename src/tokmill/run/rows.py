@@ -77,6 +77,8 @@ def find_rows(
         UsageError: a file is of another kind, or its columns or labels cannot be understood.
         StorageError: a file cannot be read.
     """
+    if Path("-") in (*sources, *val):
+        raise UsageError("-: standard input cannot be imported: write the rows to a file")
     named = [pair for path in sources for pair in _splits(path)]
     named += [(path, "val") for path in val]
     notes: list[str] = []

@@ -574,3 +574,17 @@ def test_the_notes_say_how_rows_are_read(store, tokenizer_dir, tmp_path) -> None
         "1 token of padding left out",
     ):
         assert told in result.output
+
+
+@pytest.mark.parametrize("run", [tokmill.pretrain, tokmill.sft])
+def test_a_run_of_text_says_what_reads_rows_of_ids(run, store, tokenizer_dir, tmp_path) -> None:
+    path, _ = store([{"input_ids": A, "labels": LABELS_A}], "parquet")
+    with pytest.raises(
+        UsageError, match=r"rows of ids \(input_ids\), not text: tokmill import --fr"
+    ):
+        run(path, tokenizer=tokenizer_dir, output=tmp_path / "out", progress=False)
+
+
+def test_standard_input_is_refused(bring) -> None:
+    with pytest.raises(UsageError, match="standard input cannot be imported"):
+        bring("-", "jsonl")
