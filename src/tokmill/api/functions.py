@@ -25,6 +25,7 @@ from tokmill.api.progress import Progress, RunObserver, make_bar, make_notes
 from tokmill.errors import UsageError
 from tokmill.mixing.settings import MixSettings
 from tokmill.settings.names import by_keyword, keyword_errors, name_keywords, settings_of
+from tokmill.settings.rows import Rows
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
 from tokmill.settings.signature import with_settings
 from tokmill.tokenizer.objects import tokenizer_path
@@ -461,7 +462,7 @@ def pack(
 
 @keyword_errors()
 def import_dataset(
-    sources: Paths,
+    sources: Paths | Rows,
     *,
     trainer: Literal["megatron", "datatrove", "nanogpt", "datasets", "parquet", "jsonl"],
     output: str | Path,
@@ -490,9 +491,9 @@ def import_dataset(
 
     Args:
         sources: files, prefixes of Megatron, or directories: one, or a sequence whose order is the
-            order of the dataset.
+            order of the dataset. Or rows of ids in memory, as `pretrain` takes rows.
         trainer: whose layout it is; `datasets`, `parquet` and `jsonl` are rows of ids, with
-            labels, masks or weights.
+            labels, masks or weights. Of rows in memory, any of these.
         output: the directory of the dataset.
         tokenizer: which made the tokens.
         val: sources of the val split.
@@ -537,12 +538,23 @@ def import_dataset(
     for name, value in (("eos_token", eos_token), ("dtype", dtype), ("workers", workers)):
         if value in ("", 0):
             raise UsageError(f"{name}: expected a value or None, found {value!r}")
-    with tokenizer_path(tokenizer) as path, _observer(progress) as observer:
+    given = GivenInputs(sources)
+    if given.has_rows and trainer not in ROW_FORMATS:
+        raise UsageError(f"sources: rows in memory hold ids: trainer is {' or '.join(ROW_FORMATS)}")
+    place = place_of(output)
+    with (
+        tokenizer_path(tokenizer) as path,
+        _observer(progress) as observer,
+        spilled(given, place, observer.noted, observer.warned) as (files, _),
+    ):
         named = TokenizerSettings(str(checked_path(path, "tokenizer")), eos_token or "")
+        paths = _paths(files, "sources")
+        if given.has_rows:
+            trainer = "parquet" if paths[0].suffix == ".parquet" else "jsonl"
         settings = ImportSettings(
-            _paths(sources, "sources"),
+            paths,
             trainer,
-            place_of(output),
+            place,
             named,
             [] if val is None else _paths(val, "val"),
             add_eos,

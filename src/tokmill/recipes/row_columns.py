@@ -38,12 +38,12 @@ _MASKS = (
     "loss_mask", "loss_masks", "completion_mask", "assistant_masks", "assistant_mask",
     "response_mask", "mask",
 )  # fmt: skip
-_WEIGHTS = ("weights", "loss_weights")
+_WEIGHTS = ("weights", "loss_weights", "loss_scale")
 _LABELS, ATTENTION, POSITIONS = "labels", "attention_mask", "position_ids"
 LENGTHS = ("seq_lengths", "sequence_lengths")
 BOUNDS, STARTS = "cu_seqlens", "seq_start_id"
 
-_ABOUT = frozenset({"special_tokens_mask", "token_type_ids"})
+_ABOUT = frozenset({"special_tokens_mask", "token_type_ids", "lengths"})
 """Lists of integers that are no ids, and are not read."""
 
 _INTEGERS, _NUMBERS, _BOOLEANS = "integers", "numbers", "true and false"
