@@ -157,7 +157,7 @@ def read(
 
     Example:
         >>> for record in tokmill.read("corpus/*.jsonl").rows():
-        ...     print(record["title"])
+        ...     print(record.get("title"))
     """
     road = _Road("read", GivenInputs(inputs, settings.get("source")), config, dict(settings))
     road.check()
