@@ -124,6 +124,15 @@ _CALLS = {
     "tokmill.loader.window('o')": "window",
     "tokmill.bill.trainings('gpt2')": "trainings",
     'tokmill.open("o").texts(0)': "texts",
+    'tokmill.read("a.jsonl", where=lambda record: record["n"] > 1, format=None)': "",
+    'tokmill.read("a.jsonl", wher=print)': "wher",
+    'tokmill.encode(tokmill.render("a.jsonl"), "t")': "",
+    'tokmill.encode(["a"], "t", engin="reference")': "engin",
+    'tokmill.encode(["a"], "t", threads="x")': "threads",
+    "tokmill.Encoder()": "tokenizer",
+    'tokmill.Encoder("t")(["a"]).to_pylists()': "to_pylists",
+    'tokmill.open("o", split="")': "split",
+    'tokmill.sft("a.jsonl", packing=None, date=None, where="my_filter:keep")': "",
 }
 
 
