@@ -85,6 +85,13 @@ def test_what_stands_for_nothing_is_no_value(name, keyword, pretrained):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("keyword", ["template", "where"])
+def test_what_stands_for_nothing_is_no_value_of_a_source(keyword, tokenizer_dir, tmp_path):
+    source = tokmill.Source("web", [{"text": "hello"}], **{keyword: ""})
+    with pytest.raises(UsageError, match=f"^{keyword}: expected a value, found ''"):
+        tokmill.pretrain(source, tokenizer=tokenizer_dir, output=tmp_path / "out")
+
+
 def test_a_default_that_the_help_explains_is_a_value(monkeypatch, tmp_path):
     monkeypatch.setenv("TOKMILL_MAX_TOKENS", "3")
     rows = [{"text": "hello there " * 9}]

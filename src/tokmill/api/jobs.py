@@ -180,8 +180,16 @@ def _with_names(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _source_with_names(source: Any) -> Any:
-    """Return a source, given as an object or a table, with names in place of functions."""
+    """Return a source, given as an object or a table, with names in place of functions.
+
+    Raises:
+        UsageError: a setting of an object is '' in place of None.
+    """
     if isinstance(source, Source):
+        known = by_keyword(("input", "render", "sft"))
+        for name, value in source.settings.items():
+            if name in known:
+                known[name].refuse_empty(value)
         return Source(source.name, source.paths, **_with_names(source.settings))
     return _with_names(source) if isinstance(source, Mapping) else source
 
