@@ -21,6 +21,7 @@ import warnings
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,6 +53,8 @@ def measure(case: Case) -> dict[str, Any]:
     with nullcontext() if case.real else FakeTensorMode(allow_non_fake_inputs=True):
         _give_storage(model)
         optimizer = optimizer_of(case, model)
+        if training.optimizer_step == "backward":
+            optimizer = InBackward(model)
         ids = torch.zeros(training.micro_batch, training.sequence, dtype=torch.long)
         _track(tracker, model, optimizer, ids)
         with tracker:
@@ -107,7 +110,8 @@ def _track(tracker: Any, model: Any, optimizer: Any, ids: Any) -> None:
         # The tool hooks every parameter's gradient, and frozen ones refuse.
         no_hook = SimpleNamespace(remove=lambda: None)
         tracker._param_to_grad_hook_handles[parameter] = (no_hook, no_hook)
-    tracker.track_external(model, optimizer, ids)
+    each = optimizer.each if isinstance(optimizer, InBackward) else (optimizer,)
+    tracker.track_external(model, *each, ids)
 
 
 def _correct() -> None:
@@ -297,6 +301,27 @@ def optimizer_of(case: Case, model: Any) -> Any:
         tables = [m.weight for m in model.modules() if isinstance(m, torch.nn.Embedding)]
         return EightBitAdamW(parameters, tables)
     return torch.optim.SGD(parameters, momentum=0.9 * (training.optimizer == "momentum"), **how)
+
+
+class InBackward:
+    """AdamW that steps on each weight when its gradient is made, and then frees it."""
+
+    def __init__(self, model: Any) -> None:
+        trained = [p for p in model.parameters() if p.requires_grad]
+        self.each = [torch.optim.AdamW([parameter], fused=True) for parameter in trained]
+        for parameter, own in zip(trained, self.each, strict=True):
+            parameter.register_post_accumulate_grad_hook(partial(self._step, own))
+
+    @staticmethod
+    def _step(own: Any, _: Any) -> None:
+        own.step()
+        own.zero_grad()
+
+    def step(self) -> None:
+        """Do nothing: all weights have stepped."""
+
+    def zero_grad(self) -> None:
+        """Do nothing: all gradients are freed."""
 
 
 def step(case: Case, model: Any, optimizer: Any, ids: Any) -> None:

@@ -85,6 +85,7 @@ def test_trainers_are_compared_each_with_its_defaults() -> None:
         ("trl", {"adapter": "qlora"}, "weights", "auto"),
         ("trl", {"adapter": "lora", "weights": "int8"}, "weights", "int8"),
         ("torchtune", {}, "optimizer", "adamw-8bit"),
+        ("torchtune", {}, "optimizer_step", "backward"),
         ("torchtune", {"gpus": 8}, "optimizer", "adamw"),
         ("torchtune", {"adapter": "lora"}, "optimizer", "adamw"),
         ("deepspeed", {}, "optimizer_step", "fused"),

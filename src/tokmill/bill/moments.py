@@ -132,9 +132,15 @@ def moments_of(stage: Stage) -> Moments:
         working = (*standing, *gathered, *(buckets if fsdp else ()))
         yield f"backward of the {name} layer", (*working, *_layer_backward(stage, first=first))
     yield "end of backward", (*working, *_last_gradients(stage), *flat)
-    yield "optimizer's step", (*standing, states.gradients, *flat, states.step_temporary)
+    gradients = () if steps_in_backward(training) else (states.gradients,)
+    yield "optimizer's step", (*standing, *gradients, *flat, states.step_temporary)
     if training.metric_batches and stage.has_loss and stage.is_hf:
         yield from _evaluation(stage, (*standing, _gradients_line(stage, 0)))
+
+
+def steps_in_backward(training: TrainingSettings) -> bool:
+    """Return whether the gradient of each weight is used and freed as soon as it is made."""
+    return training.optimizer_step == "backward"
 
 
 def _moments_of_loss(stage: Stage, standing: Lines) -> Moments:
@@ -410,6 +416,8 @@ def _gradients_line(stage: Stage, elements: int) -> Line:
     its shard before the first step (DeepSpeed's stage3.py, grad_partitions_flat_buffer).
     """
     training, states = stage.training, stage.states
+    if steps_in_backward(training):
+        return GRADIENTS.line({**states.gradients.symbols, "P_trained": 0})
     lasting = sharding_of(training).program == "megatron" or training.sharding == "zero-3"
     if lasting or training.accumulation > 1 or not states.trainable:
         return states.unshared or states.gradients

@@ -73,9 +73,10 @@ TRAINERS = {
     ),
     "torchtune": Trainer(
         "torchtune, recipes/configs/llama3_1: enable_activation_checkpointing, dtype bf16, "
-        "LinearCrossEntropyLoss, AdamW fused; 8B_full_single_device.yaml: PagedAdamW8bit",
+        "LinearCrossEntropyLoss, AdamW fused; 8B_full_single_device.yaml: PagedAdamW8bit, "
+        "optimizer_in_bwd",
         {**_RECOMPUTED, "precision": "pure-16", "loss": "fused", "optimizer_step": "fused"},
-        alone={"optimizer": "adamw-8bit"},
+        alone={"optimizer": "adamw-8bit", "optimizer_step": "backward"},
         adapted={"prepare_kbit": False, "adapter_type": "bf16"},
         several={"sharding": "fsdp2", "initialization": "meta"},
     ),

@@ -276,7 +276,8 @@ class _Training(TypedDict, total=False):
     optimizer: str | None
     """Optimizer. adamw-bf16 and adamw-fp8: Megatron's precision-aware one, by its moments."""
     optimizer_step: str | None
-    """Implementation of the optimizer step; foreach needs a temporary copy."""
+    """Implementation of the optimizer step; foreach needs a temporary copy. backward: the step
+    of each weight in the backward pass, whose gradient is then freed (fused)."""
     micro_batch: int | None
     """Sequences per GPU and pass."""
     sequence: Amount | None

@@ -66,9 +66,11 @@ class TrainingSettings:
         choices=OPTIMIZERS,
     )
     optimizer_step: str = runtime_setting(
-        "foreach", "Implementation of the optimizer step; foreach needs a temporary copy.",
-        choices=("foreach", "for-loop", "fused"),
-    )  # fmt: skip
+        "foreach",
+        "Implementation of the optimizer step; foreach needs a temporary copy. backward: the step "
+        "of each weight in the backward pass, whose gradient is then freed (fused).",
+        choices=("foreach", "for-loop", "fused", "backward"),
+    )
     micro_batch: int = runtime_setting(1, "Sequences per GPU and pass.", minimum=1, maximum=1 << 24)
     sequence: int = runtime_setting(
         0, "Tokens per sequence; default: packing of the dataset, else 2048 or all positions.",

@@ -46,6 +46,18 @@ SERVER = {"gpus": 64}
         ),
         ({"optimizer": "adamw-fp8"}, "adamw-fp8 needs framework megatron and sharding distrib"),
         ({"offload": "optimizer", "sharding": "fsdp"}, "fsdp offloads weights and .*; choose all"),
+        (
+            {"optimizer_step": "backward", "accumulation": 2},
+            "optimizer_step: backward needs accumulation 1, found 2",
+        ),
+        (
+            {"optimizer_step": "backward", "gpus": 2, "sharding": "zero-3"},
+            "optimizer_step: backward needs one GPU or sharding fsdp2, found zero-3",
+        ),
+        (
+            {"optimizer_step": "backward", "sharding": "zero-2", "offload": "optimizer"},
+            "optimizer_step: backward has no framework megatron and no offload",
+        ),
         ({"weights": "nf4"}, "weights: nf4 is for weights that are not trained, but adapter is"),
     ],
 )

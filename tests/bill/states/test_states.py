@@ -12,7 +12,7 @@ from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Attention, Model, Tensor
 from tokmill.bill.states.buffers import bucket_line, gathered_line
 from tokmill.bill.states.parallel import RankTensor, rank_tensors
-from tokmill.bill.states.states import UNSHARED, States, checkpoint_bill, rank_states
+from tokmill.bill.states.states import GRADIENTS, UNSHARED, States, checkpoint_bill, rank_states
 from tokmill.bill.training_bill import training_bill
 from tokmill.settings.training import ModelSettings, TrainingSettings
 
@@ -305,3 +305,23 @@ def test_fsdp_shares_the_gradients_of_several_micro_batches_at_the_step(
     )
     assert sum(line.n_bytes for line in backward.lines if line.name == UNSHARED.name) == held
     assert not [line for line in step.lines if line.name == UNSHARED.name]
+
+
+@pytest.mark.parametrize("settings", [{}, {"gpus": 4, "sharding": "fsdp2"}])
+def test_a_step_in_the_backward_pass_leaves_no_gradients(settings: dict[str, Any]) -> None:
+    model = named("llama-3.2-1b")
+
+    def moments(step: str) -> dict[str, int]:
+        how = TrainingSettings(precision="pure-16", optimizer_step=step, sequence=256, **settings)
+        stage = training_bill(model, how).stages[0]
+        return {
+            moment.title.rpartition(": ")[2]: sum(
+                line.n_bytes for line in moment.lines if line.name == GRADIENTS.name
+            )
+            for moment in stage.moments
+        }
+
+    fused, backward = moments("fused"), moments("backward")
+    assert fused.keys() == backward.keys()
+    assert fused["optimizer's step"] == 2 * model.parameters // settings.get("gpus", 1)
+    assert set(backward.values()) == {0}

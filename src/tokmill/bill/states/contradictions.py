@@ -8,7 +8,7 @@ from tokmill.bill.models.model import Model
 from tokmill.bill.models.shapeless import is_counted
 from tokmill.bill.models.weight_types import PLAIN_BYTES
 from tokmill.bill.states.optimizers import PRECISION_AWARE
-from tokmill.bill.states.parallel import SHARDINGS, expert_tensor_parallel, sharding_of
+from tokmill.bill.states.parallel import SHARDINGS, expert_tensor_parallel, sharding_of, state_ranks
 from tokmill.errors import UsageError
 from tokmill.settings.training import WEIGHTS, TrainingSettings
 from tokmill.words import plural
@@ -43,7 +43,7 @@ def check_parallelism(model: Model, training: TrainingSettings) -> None:
     if not model.has_shape:
         for problem in _of_shape(model, training):
             raise UsageError(f"{problem}; give --model or --family")
-    for problems in (_of_widths, _of_stages, _of_experts, _of_settings, _of_megatron):
+    for problems in CHECKS:
         for problem in problems(model, training):
             raise UsageError(problem)
 
@@ -135,6 +135,19 @@ def _of_experts(model: Model, training: TrainingSettings) -> Iterator[str]:
         )
 
 
+def _of_backward_step(_: Model, training: TrainingSettings) -> Iterator[str]:
+    """Yield what a step in the backward pass excludes."""
+    if training.optimizer_step != "backward":
+        return
+    if training.accumulation > 1:
+        yield f"optimizer_step: backward needs accumulation 1, found {training.accumulation}"
+    if training.framework == "megatron" or training.offload != "none":
+        yield "optimizer_step: backward has no framework megatron and no offload; choose fused"
+    alone = state_ranks(training) == 1 and training.sharding == "ddp"
+    if training.sharding != "fsdp2" and not alone:
+        yield f"optimizer_step: backward needs one GPU or sharding fsdp2, found {training.sharding}"
+
+
 def _of_settings(model: Model, training: TrainingSettings) -> Iterator[str]:
     """Yield settings that exclude each other, whatever the model is."""
     offload, sharding = training.offload, training.sharding
@@ -192,3 +205,7 @@ def _of_megatron(model: Model, training: TrainingSettings) -> Iterator[str]:
             "sequence_parallel: Megatron-LM trains experts with tensor_parallel "
             f"{training.tensor_parallel} only with it; add sequence_parallel"
         )
+
+
+CHECKS = (_of_widths, _of_stages, _of_experts, _of_backward_step, _of_settings, _of_megatron)
+"""What is checked of every model with a shape, in this order."""

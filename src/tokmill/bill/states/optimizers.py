@@ -185,7 +185,9 @@ def _copies(training: TrainingSettings) -> tuple[int, bool]:
     Megatron-LM steps with a fused kernel of Apex or Transformer Engine.
     """
     is_megatron = sharding_of(training).program == "megatron"
-    scheme, step = scheme_of(training), "fused" if is_megatron else training.optimizer_step
+    scheme, step = scheme_of(training), training.optimizer_step
+    if is_megatron or step == "backward":
+        step = "fused"
     match training.optimizer:
         case "adafactor":
             # Two of the update; of 16-bit weights also the gradient and the weight in fp32.
