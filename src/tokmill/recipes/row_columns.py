@@ -77,6 +77,7 @@ class RowRules:
         attention: 0 for padding; other numbers are those of the samples of a row; '' without.
         ends: columns that say where the samples of a row begin or end.
         booleans: columns of `true` and `false`.
+        absent: columns that the first rows do not have, and that would change how rows are read.
         alignment: of labels, masks and weights: `own` or `next`.
         adds_eos: whether eos is added to documents that do not end with it.
         val: the paths of the files that are of the val split.
@@ -90,6 +91,7 @@ class RowRules:
     attention: str = ""
     ends: tuple[str, ...] = ()
     booleans: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
     alignment: str = OWN
     adds_eos: bool = False
     val: tuple[str, ...] = ()
@@ -106,8 +108,11 @@ class RowRules:
         return (*self.ids, *filter(None, single), *self.masks, *self.ends)
 
     def schema(self) -> pa.Schema:
-        """Return the columns that are read: lists of int64, of float64 for masks and weights."""
-        kinds = dict.fromkeys(self.columns, pa.int64())
+        """Return the columns that are read: lists of int64, of float64 for masks and weights.
+
+        Absent ones, too: a row that has one is refused.
+        """
+        kinds = dict.fromkeys((*self.columns, *self.absent), pa.int64())
         kinds |= dict.fromkeys(filter(None, (*self.masks, self.weights)), pa.float64())
         kinds |= dict.fromkeys(self.booleans, pa.bool_())
         return pa.schema([(name, pa.list_(kind)) for name, kind in kinds.items()])
@@ -155,9 +160,14 @@ def find_columns(
     _check_kinds(rest, masks, (_INTEGERS, _BOOLEANS, _NUMBERS), where)
     _check_kinds(rest, (weights,), (_INTEGERS, _NUMBERS), where)
     read = (labels, weights, attention, *masks, *ends)
+    expected = [ATTENTION, POSITIONS, *LENGTHS, BOUNDS, STARTS]
+    expected += [] if given.labels else [_LABELS]
+    expected += [] if given.masks else _MASKS
+    expected += [] if given.weights else _WEIGHTS
     rules = RowRules(
         trainer, ids, labels, masks, weights, attention, ends,
         booleans=tuple(name for name in read if rest.get(name) == _BOOLEANS),
+        absent=tuple(name for name in expected if name not in kinds),
     )  # fmt: skip
     unread = tuple(name for name in rest if name not in read)
     _check_alone(rest, [name for name in unread if name not in _ABOUT], rules, where)
@@ -184,7 +194,7 @@ def _ids(kinds: Mapping[str, str], given: GivenColumns, where: str) -> tuple[str
     if len(others) == 1:
         return (others[0],)
     if not others:
-        keys = ", ".join(kinds) or "none"
+        keys = ", ".join(f"{name} ({kind})" for name, kind in kinds.items()) or "none"
         raise UsageError(
             f"{where}: no column of lists of integers that may be ids: its columns are {keys}"
         )

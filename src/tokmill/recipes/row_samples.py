@@ -201,6 +201,13 @@ def _read(batch: pa.RecordBatch, rules: RowRules, refusals: _Refusals) -> _Rows:
     """Return the rows whose columns are all there, and have an entry for each token."""
     numbers = np.arange(batch.num_rows)
     columns = {name: _lists(batch.column(name), name, refusals) for name in rules.columns}
+    for name in rules.absent:
+        column = batch.column(name)
+        if column.null_count < len(column):
+            present = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+            why = f"{name}: the first rows have no such column: import the files with it apart"
+            for row in present.tolist():
+                refusals.by_row.setdefault(row, ("unexpected column", why))
     n_ids = sum((columns[name].lengths for name in rules.ids), np.zeros(len(numbers), np.int64))
     n_last = columns[rules.ids[-1]].lengths
     about_rows = {name for name in rules.ends if name != POSITIONS}

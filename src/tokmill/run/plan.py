@@ -81,6 +81,7 @@ _ROW_RULES = {
     "attention": "the column of the attention mask",
     "ends": "the columns of the ends of samples",
     "booleans": "the columns of true and false",
+    "absent": "the columns that the first rows do not have",
     "alignment": "--alignment",
 }
 """Keys of the rules of an import, and their names in messages."""

@@ -17,6 +17,7 @@ from tokmill.errors import StorageError, UsageError
 from tokmill.opening import read_named
 from tokmill.recipes.row_columns import NEXT, OWN, POSITIONS, STARTS, FoundColumns, find_columns
 from tokmill.recipes.row_samples import agreement
+from tokmill.sources.file_kinds import check_kind
 from tokmill.sources.files import SourceFile, discover
 from tokmill.sources.first_records import first_block, first_of_file
 from tokmill.storage import storage_errors
@@ -167,6 +168,7 @@ def _look(
     """Return files with their columns, which must be the same in all of them."""
     looked: list[_Looked] = []
     for file in _spread(files):
+        check_kind(file, settings)
         records = first_of_file(file, settings, _FIRST_ROWS, 0, whole=True)
         if not records:
             continue

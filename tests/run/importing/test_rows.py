@@ -611,3 +611,29 @@ def test_rows_in_memory_are_imported(how: str, bring, tmp_path) -> None:
 def test_rows_in_memory_are_no_files_of_tokens(bring) -> None:
     with pytest.raises(UsageError, match="rows in memory hold ids: trainer is datasets"):
         bring(ONE_BY_ONE["labels"], "megatron")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_that_begin_late_are_not_lost(kind: str, store, bring) -> None:
+    rows: list[Row] = [{"input_ids": [*A, EOS], "labels": None}] * 40
+    rows.append({"input_ids": A, "labels": LABELS_A})
+    if kind == "jsonl":
+        rows = [{name: value for name, value in row.items() if value} for row in rows]
+    path, kind = store(rows, kind)
+    with pytest.raises(RecordError, match=r":41.*labels: the first rows have no such column"):
+        bring(path, kind)
+    assert len(bring(path, kind, output="named", labels="none", add_eos=True)) == 41
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ('[{"input_ids": [3, 4]}]', "expected"),
+        ('{"input_ids": [3, 4.0]}\n', r"its columns are input_ids \(numbers\)"),
+        ("3 4 5\n6 7 8\n", "expected"),
+    ],
+)
+def test_a_file_that_holds_no_rows_says_what_it_holds(content, told, tmp_path, bring) -> None:
+    (tmp_path / "in.jsonl").write_text(content)
+    with pytest.raises(UsageError, match=told):
+        bring(tmp_path / "in.jsonl", "jsonl")
