@@ -7,6 +7,7 @@ without a trained token is dropped. A row that contradicts itself is a reject.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tokmill.offsets import offsets_of
 from tokmill.recipes.encoded import EncodedBlock, process_blocks
 from tokmill.recipes.row_samples import samples_of
 from tokmill.recipes.tokens import ADDED_EOS, EMPTY, UNTRAINED_FIRST
+from tokmill.sources.token_files import checked_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,7 +69,14 @@ class RowRecipe:
         """Change nothing: all files of an import are read in one way."""
 
     def blocks_of(self, piece: Slice, blocks: Iterator[Block]) -> Iterator[SplitBlock]:
-        """Yield the blocks of a slice with its split."""
+        """Yield the blocks of a slice with its split.
+
+        Raises:
+            VerifyError: its file stands in the list of an export, and has another sum.
+        """
+        path = Path(piece.file.path)
+        if piece.start == 0 and path.is_file():  # once for each file
+            checked_files([path]).check([path])
         is_val = piece.file.path in self._val
         for block in blocks:
             yield SplitBlock(block, is_val)

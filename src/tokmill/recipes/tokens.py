@@ -18,7 +18,7 @@ from tokmill.dataset.counts import UNTRAINED
 from tokmill.dataset.manifest import MaskEnds, MaskEntry
 from tokmill.errors import TokenizerError, VerifyError
 from tokmill.recipes.encoded import EncodedBlock
-from tokmill.sources.token_files import IMPORTERS
+from tokmill.sources.token_files import IMPORTERS, checked_files
 from tokmill.values import RecordPlace
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class TokenRecipe:
                 f"{file.path}: its ids are {self.dtype.name}, and the tokenizer's eos is "
                 f"{self._eos_id:,}: name the tokenizer that made these tokens"
             )
-        checked = file.checked()
+        checked = checked_files(file.paths)
         checked.check(file.paths)
         yield TokenReader(file, self._rules.trainer, self._eos_id)
         checked.finish()

@@ -109,25 +109,6 @@ class TokenFile:
             stamps.append(f"{path.suffix} {status.st_size} {status.st_mtime_ns}")
         return ", ".join(stamps)
 
-    def checked(self) -> CheckedFiles:
-        """Return what is read, with the sums of the export or the dataset that it is in."""
-        path = self.path.resolve()
-        exports = (folder for folder in path.parents if (folder / EXPORT_RECORD).is_file())
-        directory = next(exports, surrounding_dataset(path))
-        if directory is None:
-            return CheckedFiles(None, {})
-        record = directory / EXPORT_RECORD
-        if record.is_file():
-            with storage_errors(record):
-                content = read_named(record)
-            files = parse_export_record(content, str(record))["files"]
-            entries = [FileEntry.from_json(file) for file in files]
-        else:
-            entries = list(read_intact_manifest(directory).files)
-        listed = CheckedFiles.of(directory, entries).entries
-        found = {one: listed[one.resolve()] for one in self.paths if one.resolve() in listed}
-        return CheckedFiles(directory, found)
-
     def documents(self, starts: Numbers, lengths: Numbers, bounds: Numbers) -> Iterator[Batch]:
         """Yield documents that an index describes, about `BLOCK_TOKENS` at a time.
 
@@ -205,6 +186,26 @@ def _flags(path: Path, spans: Sequence[tuple[int, int]]) -> npt.NDArray[np.uint8
     if int(flags.max(initial=0)) > 1:
         raise VerifyError(f"{path}: holds {int(flags.max())}, expected 0 or 1")
     return flags
+
+
+def checked_files(paths: Sequence[Path]) -> CheckedFiles:
+    """Return files with the sums of the export or the dataset that the first one is in."""
+    path = paths[0].resolve()
+    exports = (folder for folder in path.parents if (folder / EXPORT_RECORD).is_file())
+    directory = next(exports, surrounding_dataset(path))
+    if directory is None:
+        return CheckedFiles(None, {})
+    record = directory / EXPORT_RECORD
+    if record.is_file():
+        with storage_errors(record):
+            content = read_named(record)
+        files = parse_export_record(content, str(record))["files"]
+        entries = [FileEntry.from_json(file) for file in files]
+    else:
+        entries = list(read_intact_manifest(directory).files)
+    listed = CheckedFiles.of(directory, entries).entries
+    found = {one: listed[one.resolve()] for one in paths if one.resolve() in listed}
+    return CheckedFiles(directory, found)
 
 
 def files_below(path: Path, pattern: str, wanted: str) -> Sequence[Path]:

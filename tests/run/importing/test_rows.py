@@ -19,7 +19,7 @@ from tests.run.importing.conftest import EOS, files_of, ids
 from tokmill.api import progress as progress_module
 from tokmill.api.dataset import Dataset
 from tokmill.cli.main import cli
-from tokmill.errors import RecordError, StateError, TokmillError, UsageError
+from tokmill.errors import RecordError, StateError, TokmillError, UsageError, VerifyError
 from tokmill.recipes.row_columns import GivenColumns
 from tokmill.run import plan
 from tokmill.run.rows import find_rows
@@ -637,3 +637,14 @@ def test_a_file_that_holds_no_rows_says_what_it_holds(content, told, tmp_path, b
     (tmp_path / "in.jsonl").write_text(content)
     with pytest.raises(UsageError, match=told):
         bring(tmp_path / "in.jsonl", "jsonl")
+
+
+def test_damage_in_an_export_is_found(pretrained, bring, tmp_path) -> None:
+    export(pretrained.directory, "datasets", tmp_path / "e", ExportOptions())
+    (path,) = (tmp_path / "e" / "val").glob("*.arrow")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.chmod(0o644)
+    path.write_bytes(data)
+    with pytest.raises(VerifyError, match=path.name):
+        bring(tmp_path / "e", "datasets", like=pretrained)
