@@ -479,6 +479,7 @@ def import_dataset(
     on_error: Literal["fail", "skip"] = "fail",
     on_unread: Literal["error", "skip"] = "error",
     max_reject_fraction: float = 0.01,
+    packing: int | None = None,
     workers: int | None = None,
     executor: str = "processes",
     overwrite: bool = False,
@@ -510,6 +511,8 @@ def import_dataset(
         on_error: of rows, `fail` at the first broken one, or `skip` and count them.
         on_unread: of rows, whether a file that breaks off is an error.
         max_reject_fraction: of rows, the share that may be broken.
+        packing: of rows that are chats, pack samples into rows of this many tokens; longer samples
+            are left out.
         workers: worker processes; None: by cores and input.
         executor: `processes` of this machine, or tasks of Ray: `ray`, `ray:HOST:PORT`.
         overwrite: replace the dataset or export at `output`.
@@ -527,9 +530,9 @@ def import_dataset(
     """
     from tokmill.recipes.row_columns import GivenColumns
     from tokmill.run.finish import run
-    from tokmill.run.imports import ImportSettings, import_notes
+    from tokmill.run.imports import ImportSettings, import_notes, row_settings
     from tokmill.run.rows import ROW_FORMATS
-    from tokmill.settings.schema import LimitSettings, RunSettings, TokenizerSettings
+    from tokmill.settings.schema import RunSettings, TokenizerSettings
     from tokmill.sources.token_files import IMPORTERS
 
     if trainer not in (*IMPORTERS, *ROW_FORMATS):
@@ -563,8 +566,11 @@ def import_dataset(
             GivenColumns(
                 _columns(ids), labels or "", _columns(mask), weights or "", alignment or ""
             ),
-            LimitSettings(
-                on_error=on_error, on_unread=on_unread, max_reject_fraction=max_reject_fraction
+            **row_settings(
+                packing,
+                on_error=on_error,
+                on_unread=on_unread,
+                max_reject_fraction=max_reject_fraction,
             ),
         )
         manifest = run(settings, observer, overwrite=overwrite)

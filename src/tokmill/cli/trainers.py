@@ -197,6 +197,7 @@ def _show_export(written: Export) -> None:
     help="nanogpt: type of the ids; other files record it.  [default: uint16]",
 )
 @with_options(
+    setting_option(schema()["sft"]["packing"]),
     *(setting_option(schema()["limits"][name]) for name in ("max_reject_fraction", "on_unread")),
     *(setting_option(schema()["run"][name]) for name in ("workers", "executor")),
 )
@@ -220,6 +221,7 @@ def import_dataset(
     weights: str,
     alignment: str | None,
     on_error: str,
+    packing: str | None,
     max_reject_fraction: float | None,
     on_unread: str | None,
     workers: int | None,
@@ -247,20 +249,21 @@ def import_dataset(
     from tokmill.api.jobs import place_of
     from tokmill.recipes.row_columns import GivenColumns
     from tokmill.run.finish import run
-    from tokmill.run.imports import ImportSettings, import_notes
+    from tokmill.run.imports import ImportSettings, import_notes, row_settings
     from tokmill.run.tasks import array_status, plan_array
-    from tokmill.settings.schema import PROCESSES, LimitSettings, RunSettings, TokenizerSettings
+    from tokmill.settings.schema import PROCESSES, RunSettings, TokenizerSettings
 
     named, place = TokenizerSettings(tokenizer, eos_token), place_of(output)
-    own_limits = {"max_reject_fraction": max_reject_fraction, "on_unread": on_unread}
-    given_limits: dict[str, Any] = {k: v for k, v in own_limits.items() if v is not None}
+    of_rows = row_settings(
+        packing, on_error=on_error, on_unread=on_unread, max_reject_fraction=max_reject_fraction
+    )
     settings = ImportSettings(
         output=place,
         tokenizer=named,
         dtype=dtype or "",
         run=RunSettings(workers=workers or 0, executor=executor or PROCESSES),
         columns=GivenColumns(ids, labels, masks, weights, alignment or ""),
-        limits=LimitSettings(on_error=on_error, **given_limits),
+        **of_rows,
         **options,
     )
     with observer(quiet=quiet, as_json=as_json) as events:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.counts import UNTRAINED
+from tokmill.dataset.counts import TOO_LONG, UNTRAINED
 from tokmill.engines.loaded import EngineMemory
 from tokmill.offsets import offsets_of
 from tokmill.recipes.encoded import EncodedBlock, process_blocks
@@ -62,6 +62,8 @@ class RowRecipe:
         self._val = frozenset(spec.rows.val)
         self._n_ids, self._eos_id = spec.tokenizer.vocab_size, spec.tokenizer.eos.id
         self._has_weights = bool(spec.rows.weights)
+        sft = spec.config.sft
+        self._packing = 0 if sft is None else sft.packing
         self.dtype = np.dtype(spec.config.output.dtype).newbyteorder("<")
         self._memory = EngineMemory(0)  # there is no engine
 
@@ -110,7 +112,13 @@ class RowRecipe:
             drops[EMPTY] = np.flatnonzero(is_empty)
         if not is_trained.all():
             drops[UNTRAINED] = samples.rows[is_good & ~is_trained]
-        block = self._block(samples, is_good & is_trained, lacks_eos, drops)
+        is_kept = is_good & is_trained
+        is_long = is_kept & (samples.lengths > self._packing) & bool(self._packing)
+        lost = {}
+        if is_long.any():
+            drops[TOO_LONG] = samples.rows[is_long]
+            lost[TOO_LONG] = np.stack([samples.rows, samples.lengths], axis=1)[is_long]
+        block = replace(self._block(samples, is_kept & ~is_long, lacks_eos, drops), lost=lost)
         timer.end("narrow")
         return block, {row: records.reject(row, *why) for row, why in refused.items()}
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from tokmill.recipes.tokens import ADDED_EOS, FORMAT, UNTRAINED_FIRST
 from tokmill.run.plan import cut_into_parts, resolve
 from tokmill.run.prepare import workers_and_threads
 from tokmill.run.rows import ROW_FORMATS, find_rows
+from tokmill.settings.load import checked_values
+from tokmill.settings.names import schema
 from tokmill.settings.schema import (
     Config,
     InputSettings,
@@ -74,6 +76,7 @@ class ImportSettings:
         run: worker processes, by default by cores and input, and where they are.
         columns: of rows, what the user says of their columns.
         limits: of rows, what becomes of broken ones; by default the first one stops the run.
+        packing: of rows that are chats, the tokens of packs; longer samples are left out; 0: none.
     """
 
     sources: Sequence[Path]
@@ -86,6 +89,21 @@ class ImportSettings:
     run: RunSettings = field(default_factory=RunSettings)
     columns: GivenColumns = field(default_factory=GivenColumns)
     limits: LimitSettings = field(default_factory=lambda: LimitSettings(on_error="fail"))
+    packing: int = 0
+
+
+def row_settings(packing: Any, **limits: Any) -> dict[str, Any]:
+    """Return `limits` and `packing` of `ImportSettings`, of values as a user gives them.
+
+    `packing`: None for none. `limits`: settings of that section; None for the default.
+
+    Raises:
+        UsageError: a value is of another type, or out of range.
+    """
+    given = {name: value for name, value in limits.items() if value is not None}
+    checked = checked_values("limits", schema()["limits"], given)
+    packs = checked_values("sft", schema()["sft"], {"packing": packing or 0})
+    return {"limits": LimitSettings(**checked), "packing": packs["packing"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +178,9 @@ def prepare_import(settings: ImportSettings) -> PreparedImport:
         raise StateError(f"{settings.output}: is inside the dataset {outer}: name another output")
     if settings.trainer in ROW_FORMATS:
         return _prepare_rows(settings)
-    if settings.columns != GivenColumns():
+    if settings.columns != GivenColumns() or settings.packing:
         raise UsageError(
-            "--ids, --labels, --mask, --weights and --alignment are for rows (--from "
+            "--ids, --labels, --mask, --weights, --alignment and --packing are for rows (--from "
             f"{', '.join(ROW_FORMATS)}): leave them out"
         )
     files = _find(settings)
@@ -219,7 +237,12 @@ def _prepare_rows(settings: ImportSettings) -> PreparedImport:
         raise UsageError("--add-eos: samples with masks may end with any token: leave it out")
     tokenizer = load_tokenizer(settings.tokenizer, for_chat=rules.are_chats)
     dtype = token_dtype("auto", max(tokenizer.vocab_size - 1, tokenizer.eos.id))
-    sft = SftSettings(weights="file") if rules.weights else SftSettings()
+    if settings.packing and not rules.are_chats:
+        raise UsageError(
+            "--packing: for documents, run tokmill pack after the import: leave it out"
+        )
+    sft = SftSettings(packing=settings.packing)
+    sft = replace(sft, weights="file") if rules.weights else sft
     files = [file for of_split in rows.files for file in of_split]
     config = resolve(
         Config(

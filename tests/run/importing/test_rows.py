@@ -648,3 +648,28 @@ def test_damage_in_an_export_is_found(pretrained, bring, tmp_path) -> None:
     path.write_bytes(data)
     with pytest.raises(VerifyError, match=path.name):
         bring(tmp_path / "e", "datasets", like=pretrained)
+
+
+def test_chats_are_packed_as_they_are_imported(store, bring) -> None:
+    rows = [*ONE_BY_ONE["labels"], {"input_ids": A * 3, "labels": LABELS_A * 3}]
+    made = bring(*store(rows), packing=7)
+    assert ids(made) == [A, B, C]
+    assert made.manifest["totals"]["drops"] == {"more than max_tokens": 1}
+    assert made.manifest["packs"]["train"]["capacity"] == 7
+    with pytest.raises(UsageError, match="run tokmill pack after the import"):
+        bring(*store([{"tokens": [*A, EOS]}], name="documents"), packing=7, output="refused")
+
+
+def test_options_of_the_command_reach_the_run(store, tokenizer_dir, tmp_path) -> None:
+    broken = {"input_ids": [3, 4], "labels": [3]}
+    path, kind = store([*ONE_BY_ONE["labels"], broken], "jsonl")
+    arguments = [
+        "import", path, "--from", kind, "-t", tokenizer_dir, "-o", tmp_path / "out", "--packing",
+        "1k", "--on-error", "skip", "--max-reject-fraction", "0.5", "--alignment", "own",
+    ]  # fmt: skip
+    result = CliRunner().invoke(cli, list(map(str, arguments)))
+    assert result.exit_code == 0, result.output
+    assert "1 row rejected: lengths differ" in result.output
+    made = tokmill.open(tmp_path / "out")
+    assert made.manifest["packs"]["train"]["capacity"] == 1024
+    assert made.manifest["config"]["limits"]["max_reject_fraction"] == 0.5
