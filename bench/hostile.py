@@ -473,7 +473,7 @@ def load_all(work: Path) -> None:
 TRAINERS = (
     "megatron", "datatrove", "nanotron", "olmo-core", "nanogpt", "datasets", "llm.c",
     "modded-nanogpt", "trl", "axolotl", "litdata", "litgpt", "megatron-bridge", "torchtitan",
-    "llamafactory", "ms-swift",
+    "llamafactory", "ms-swift", "skyrl", "unsloth", "automodel", "maxtext",
 )  # fmt: skip
 
 READING: tuple[tuple[str, ...], ...] = (

@@ -23,7 +23,7 @@ from tokmill.errors import StateError, UsageError
 from tokmill.own_process import expect_foreign_code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from importlib.metadata import EntryPoint, EntryPoints
 
     from tokmill.tables import Table
@@ -80,8 +80,9 @@ def find(table: Table, name: str) -> TableEntry:
     Raises:
         UsageError: nobody has the name, two packages have it, or it cannot be imported.
     """
-    if name in table.rows:
-        return TableEntry(resolve_name(table.rows[name]), None)
+    own_name = table.name_of(name)
+    if own_name in table.rows:
+        return TableEntry(resolve_name(table.rows[own_name]), None)
     named = [point for point in _entry_points(table) if point.name == name]
     if not named:
         check_name(table, name, table.kind)
@@ -119,7 +120,7 @@ def check_name(table: Table, name: str, where: str = "") -> None:
         if table.takes_paths and name.endswith(".py"):
             advice = f": name a function of it, as in {_dotted(name, 'FUNCTION')}"
         else:
-            advice = nearest(name, known)
+            advice = nearest(name, known, table.aliases)
         raise UsageError(f"{begin}{expected}; found {name!r}{advice}")
 
 
@@ -135,9 +136,12 @@ def names_of_packages(table: Table) -> set[str]:
     return _entry_points(table).names - table.rows.keys()
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
-    """Return `: did you mean …?` with the nearest of known names; '' if none is near."""
-    folded = {other.casefold(): other for other in known}
+def nearest(name: str, known: Sequence[str], aliases: Mapping[str, str] | None = None) -> str:
+    """Return `: did you mean …?` with the nearest of known names; '' if none is near.
+
+    `aliases`: the known name of what people call otherwise.
+    """
+    folded = {**(aliases or {}), **{other.casefold(): other for other in known}}
     close = get_close_matches(name.casefold(), folded, n=1)
     return f": did you mean {folded[close[0]]}?" if close else ""
 

@@ -7,7 +7,8 @@ group. Nothing is imported before a name is used; see `extensions`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ class Table:
 
     `group`: of the entry points of other packages. `rows`: where each built-in object stands, by
     name. `takes_paths`: a dotted path `module:object` is a name too. `hidden`: no settings.
-    `has_auto`: tokmill can choose.
+    `has_auto`: tokmill can choose. `aliases`: the name of what people call otherwise, in lower case
+    with hyphens.
     """
 
     kind: str
@@ -29,6 +31,13 @@ class Table:
     takes_paths: bool = False
     hidden: tuple[str, ...] = ()
     has_auto: bool = True
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    def name_of(self, name: str) -> str:
+        """Return the built-in name of what is called `name`; `name` itself if there is none."""
+        written = re.sub(r"[\s_]+", "-", name.strip().casefold())
+        found = self.aliases.get(written, written)
+        return found if found in self.rows else name
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -106,8 +115,35 @@ TRAINERS = Table(
         "megatron-bridge": "tokmill.trainers.megatron_bridge:TRAINER",
         "nemo": "tokmill.trainers.megatron_bridge:TRAINER",
         "ms-swift": "tokmill.trainers.ms_swift:TRAINER",
+        "skyrl": "tokmill.trainers.skyrl:TRAINER",
         "torchtitan": "tokmill.trainers.torchtitan:TRAINER",
         "grain": "tokmill.trainers.torchtitan:TRAINER",
+        "unsloth": "tokmill.trainers.hf_datasets:UNSLOTH",
+        "automodel": "tokmill.trainers.megatron:AUTOMODEL",
+        "maxtext": "tokmill.trainers.maxtext:TRAINER",
     },
     has_auto=False,
+    aliases={
+        "megatron-lm": "megatron",
+        "megatron-core": "megatron",
+        "mcore": "megatron",
+        "gpt-neox": "megatron",
+        "mbridge": "megatron-bridge",
+        "nemo-automodel": "automodel",
+        "llama-factory": "llamafactory",
+        "swift": "ms-swift",
+        "megatron-swift": "ms-swift",
+        "lit-gpt": "litgpt",
+        "lit-data": "litdata",
+        "hf": "datasets",
+        "huggingface": "datasets",
+        "hf-datasets": "datasets",
+        "olmo": "olmo-core",
+        "nano-gpt": "nanogpt",
+        "llmc": "llm.c",
+        "llm-c": "llm.c",
+        "sfttrainer": "trl",
+        "sky-rl": "skyrl",
+        "max-text": "maxtext",
+    },
 )

@@ -562,16 +562,17 @@ class ExportArguments(TypedDict, total=False):
     drop_weights: bool | None
     """Leave weights in the loss out: every trained token counts as 1."""
     merge: bool | None
-    """megatron, torchtitan: write one file for each split, not one for each shard."""
+    """megatron, automodel, torchtitan: write one file for each split, not one for each
+    shard."""
     tokens: Names | None
-    """megatron: blend; train on so many tokens of SOURCE, the directory of a dataset. Once for
-    each SOURCE, such as wiki=60B."""
+    """megatron, automodel: blend; train on so many tokens of SOURCE, a directory of a dataset.
+    Once for each SOURCE, such as wiki=60B."""
     packing: Amount | None
-    """trl, llamafactory, ms-swift, megatron-bridge: pack chats into rows of this many tokens;
-    0: the dataset's own packs, if it has any. 32k is 32,768."""
+    """trl, unsloth, llamafactory, ms-swift, megatron-bridge: pack chats into rows of this many
+    tokens; 0: the dataset's own packs, if it has any. 32k is 32,768."""
     unpacked: bool | None
-    """trl, llamafactory, ms-swift, datasets: write a row for each document, even of a packed
-    dataset."""
+    """trl, unsloth, llamafactory, ms-swift, datasets: write a row for each document, even of a
+    packed dataset."""
     pad_samples_to: Amount | None
     """megatron-bridge: pad each chat of a pack to a multiple of this many tokens, as context
     parallelism needs (2 x its GPUs). K, M, B, T: 10^3, 10^6, 10^9, 10^12."""

@@ -117,6 +117,7 @@ def export(
     """
     if not isinstance(trainer, str) or not trainer:
         raise UsageError(f"trainer: expected one of {', '.join(TRAINERS.rows)}; found {trainer!r}")
+    trainer = TRAINERS.name_of(trainer)
     row = find(TRAINERS, trainer)
     found: Trainer = row.value
     source = ExportSource(directory)

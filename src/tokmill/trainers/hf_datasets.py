@@ -30,7 +30,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -51,7 +50,7 @@ from tokmill.trainers.rows import (
     check_rows,
     rows_of,
 )
-from tokmill.trainers.trainer import Checked, Layout, Written
+from tokmill.trainers.trainer import Checked, Layout, Written, yaml_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -279,7 +278,9 @@ def _dataset_usage(
     return f"from datasets import load_from_disk\n\ndataset = load_from_disk({place!r})"
 
 
-def _comparing_datasets(columns: Sequence[AnyColumn]) -> Comparing:
+def comparing_datasets(columns: Sequence[AnyColumn]) -> Comparing:
+    """Return what compares rows as `datasets` returns them."""
+
     def compare(row: Any, samples: Sequence[Sample], where: str) -> None:
         check_columns({column.name: row[column.name] for column in columns}, samples, where)
         for name, value in samples[0].kept.items():
@@ -370,11 +371,6 @@ def _axolotl_usage(
     packs = source.manifest.packs.values()  # no document or piece is longer
     length = max((entry.capacity for entry in packs), default=4096)
     return "\n".join([*lines, f"sequence_len: {length}", "sample_packing: true"])
-
-
-def yaml_text(text: str) -> str:
-    """Return a text as YAML; in quotes, if it has characters with a meaning in YAML."""
-    return text if re.fullmatch(r"[A-Za-z0-9/._-]+", text) else json.dumps(text, ensure_ascii=False)
 
 
 def _comparing_axolotl(columns: Sequence[AnyColumn]) -> Comparing:
@@ -507,7 +503,7 @@ DATASETS = ArrowTrainer(
     columns=_dataset_columns,
     usage=_dataset_usage,
     notes=lambda source, is_packed: [],
-    comparing=_comparing_datasets,
+    comparing=comparing_datasets,
 )
 
 TRL = ArrowTrainer(
@@ -519,6 +515,12 @@ TRL = ArrowTrainer(
     usage=_trl_usage,
     notes=_trl_notes,
     comparing=_comparing_trl,
+)
+
+UNSLOTH = replace(
+    TRL,
+    title="Unsloth",
+    usage=lambda *given: f"import unsloth  # before trl, which it changes\n{_trl_usage(*given)}",
 )
 
 AXOLOTL = ArrowTrainer(

@@ -36,10 +36,9 @@ from tokmill.trainers.hf_datasets import (
     NumberColumn,
     StructColumn,
     padding_tokenizer,
-    yaml_text,
 )
 from tokmill.trainers.rows import PackedRows, PaddedRows, check_equal, rows_of
-from tokmill.trainers.trainer import padded
+from tokmill.trainers.trainer import padded, yaml_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

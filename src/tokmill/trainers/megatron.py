@@ -20,7 +20,15 @@ from tokmill.dataset.layout import MANIFEST, SPLITS
 from tokmill.dataset.sidecars import IndexWriter, index_bytes
 from tokmill.errors import UsageError, VerifyError
 from tokmill.settings.declare import parse_quantity
-from tokmill.trainers.trainer import Checked, ExportSource, Layout, Linked, Written, padded
+from tokmill.trainers.trainer import (
+    Checked,
+    ExportSource,
+    Layout,
+    Linked,
+    Written,
+    padded,
+    yaml_text,
+)
 from tokmill.words import plural
 
 if TYPE_CHECKING:
@@ -69,9 +77,9 @@ class Megatron:
     """Megatron-LM, and trainers that read its indexed datasets."""
 
     title = "Megatron-LM"
-    kinds = frozenset({"pretrain", "sft"})
+    kinds: frozenset[str] = frozenset({"pretrain", "sft"})
     options = frozenset({"merge", "tokens"})
-    reader = ("megatron-core", "torch")
+    reader: tuple[str, ...] = ("megatron-core", "torch")
 
     def layout(self, source: ExportSource, options: ExportOptions, output: Path) -> Layout:
         """Return the shards as they are or merged, and what Megatron reads of them at start."""
@@ -89,25 +97,43 @@ class Megatron:
         shards: dict[ExportSource, set[str]] = {}
         for prefix in prefixes:
             shards.setdefault(prefix.source, set()).update(row.name for row in prefix.entries)
-        data = json.dumps(blend | {"test": None}, indent=1).encode() + b"\n"
+        data = json.dumps(self._data(blend), indent=1).encode() + b"\n"
         files.append(Written.of(DATA, data))
-        usage = _usage(source, blend, place)
-        return Layout(files, usage, "", _notes(source, prefixes), list(shards.items()))
+        usage = self._usage(source, blend, place)
+        notes = [*self._tokenizer_notes(source), *_notes(prefixes)]
+        return Layout(files, usage, "", notes, list(shards.items()))
+
+    def _tokenizer_notes(self, source: ExportSource) -> list[str]:
+        return _tokenizer_notes(source)
+
+    def _data(self, blend: Mapping[str, list[str] | None]) -> Mapping[str, list[str] | None]:
+        """Return what `DATA` holds."""
+        return {**blend, "test": None}
+
+    def _usage(
+        self, source: ExportSource, blend: Mapping[str, list[str] | None], place: Path
+    ) -> str:
+        return _usage(source, blend, place)
+
+    def _reader(self) -> tuple[str, Any]:
+        """Return name and version of the package that reads, and its class."""
+        from megatron.core.datasets.indexed_dataset import IndexedDataset
+
+        return f"megatron-core {version('megatron-core')}", IndexedDataset
 
     def check(self, source: ExportSource, options: ExportOptions, output: Path) -> Checked:
         """Compare every document and index, mapped and not; see `Trainer.check`."""
-        from megatron.core.datasets.indexed_dataset import IndexedDataset
-
+        name, dataset_class = self._reader()
         prefixes = _plan_prefixes(source, options)
         masks = [_mask_of(prefix) for prefix in prefixes] if source.kind == "sft" else []
         for prefix in (*prefixes, *masks):
             path = str(output.absolute() / prefix.name)
             for mmap in (True, False):
-                _compare(IndexedDataset(path, mmap=mmap), prefix, path)
+                _compare(dataset_class(path, mmap=mmap), prefix, path)
         n_documents = plural(sum(prefix.n_documents for prefix in prefixes), "document")
         n_tokens = plural(sum(prefix.n_tokens for prefix in prefixes), "token")
         compared = f"{n_documents}, {n_tokens}{' and their masks' if masks else ''}"
-        return Checked(f"megatron-core {version('megatron-core')}", compared)
+        return Checked(name, compared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,17 +330,21 @@ def _usage(source: ExportSource, blend: Mapping[str, list[str] | None], place: P
     return " \\\n".join(lines)
 
 
-def _notes(source: ExportSource, prefixes: Sequence[Prefix]) -> list[str]:
-    """Return the traps of pretraining."""
+def _tokenizer_notes(source: ExportSource) -> list[str]:
+    """Return what Megatron-LM makes of the tokenizer."""
     eos = source.manifest.tokenizer.eos
     rows = padded(source.vocab_size, PADDED_TO)
-    notes = [
+    return [
         f"the tokenizer that Megatron loads must have {eos.token} = {eos.id} as its eod: "
         "--reset-position-ids, --reset-attention-mask and --eod-mask-loss look for that id",
         f"Megatron pads the vocabulary: {source.vocab_size:,} ids get {rows:,} rows, or a multiple "
         f"of {PADDED_TO} x tensor parallelism",
-        f"{DATA} names absolute paths: export again after the files are moved",
     ]
+
+
+def _notes(prefixes: Sequence[Prefix]) -> list[str]:
+    """Return the traps of pretraining."""
+    notes = [f"{DATA} names absolute paths: export again after the files are moved"]
     if len(prefixes) > MOST_ON_A_LINE:
         notes.append(
             f"{plural(len(prefixes), 'prefix')}: Megatron opens each at start, which takes minutes "
@@ -376,4 +406,44 @@ def _compare(theirs: Any, prefix: Prefix, path: str) -> None:
             number += 1
 
 
+class Automodel(Megatron):
+    """NeMo Automodel, which reads the files of Megatron-LM without it."""
+
+    title = "NeMo Automodel"
+    kinds = frozenset({"pretrain"})
+    reader = ("nemo-automodel", "torch")
+
+    def _data(self, blend: Mapping[str, list[str] | None]) -> Mapping[str, list[str] | None]:
+        """Return what `DATA` holds: Automodel refuses a split without paths."""
+        return {name: paths for name, paths in blend.items() if paths}
+
+    def _tokenizer_notes(self, source: ExportSource) -> list[str]:
+        eos = source.manifest.tokenizer.eos
+        return [f"the tokenizer of the section must have {eos.token} = {eos.id} as its eos"]
+
+    def _usage(
+        self, source: ExportSource, blend: Mapping[str, list[str] | None], place: Path
+    ) -> str:
+        """Return the sections of its YAML that name the data."""
+        lines = []
+        for section, split in (("dataset", "train"), ("validation_dataset", "validation")):
+            if split == "validation" and not blend["valid"]:
+                continue
+            lines += [
+                f"{section}:",
+                "  _target_: nemo_automodel.components.datasets.llm.megatron_dataset."
+                "MegatronPretraining",
+                f"  paths: {yaml_text(f'{place}/{DATA}')}",
+                "  seq_length: 4096",
+                f"  splits_to_build: {split}",
+            ]
+        return "\n".join(lines)
+
+    def _reader(self) -> tuple[str, Any]:
+        from nemo_automodel.components.datasets.llm.megatron.indexed_dataset import IndexedDataset
+
+        return f"nemo-automodel {version('nemo-automodel')}", IndexedDataset
+
+
 TRAINER = Megatron()
+AUTOMODEL = Automodel()

@@ -29,26 +29,27 @@ class ExportOptions:
         False, "Leave weights in the loss out: every trained token counts as 1."
     )
     merge: bool = runtime_setting(
-        False, "megatron, torchtitan: write one file for each split, not one for each shard."
+        False,
+        "megatron, automodel, torchtitan: write one file for each split, not one for each shard.",
     )
     tokens: tuple[str, ...] = runtime_setting(
         (),
-        "megatron: blend; train on so many tokens of SOURCE, the directory of a dataset. Once for "
-        "each SOURCE, such as wiki=60B.",
+        "megatron, automodel: blend; train on so many tokens of SOURCE, a directory of a dataset. "
+        "Once for each SOURCE, such as wiki=60B.",
         metavar="SOURCE=TOKENS",
     )
     packing: int = runtime_setting(
         0,
-        "trl, llamafactory, ms-swift, megatron-bridge: pack chats into rows of this many tokens; "
-        "0: the dataset's own packs, if it has any.",
+        "trl, unsloth, llamafactory, ms-swift, megatron-bridge: pack chats into rows of this many "
+        "tokens; 0: the dataset's own packs, if it has any.",
         unit="context",
         minimum=0,
         maximum=_MOST_INT32,
     )
     unpacked: bool = runtime_setting(
         False,
-        "trl, llamafactory, ms-swift, datasets: write a row for each document, even of a packed "
-        "dataset.",
+        "trl, unsloth, llamafactory, ms-swift, datasets: write a row for each document, even of "
+        "a packed dataset.",
     )
     pad_samples_to: int = runtime_setting(
         1,

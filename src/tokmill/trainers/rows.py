@@ -327,6 +327,7 @@ def check_columns(found: Mapping[str, Any], samples: Sequence[Sample], where: st
         "input_ids": np.concatenate([sample.ids for sample in samples]),
         "labels": np.concatenate([sample.labels for sample in samples]),
         "attention_mask": np.ones(lengths.sum(), np.int64),
+        "loss_mask": np.concatenate([sample.is_trained for sample in samples]).astype(np.int64),
         "seq_lengths": lengths,
         "weights": np.concatenate([np.zeros(0, np.float32), *weights]),
     }

@@ -7,6 +7,8 @@ shards; spans are half-open.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -46,6 +48,11 @@ def _is_of_packs(path: Path) -> bool:
 def padded(n: _Size, multiple: int) -> _Size:
     """Return the next multiple, or `n` itself if it is one; of each number of an array."""
     return -(-n // multiple) * multiple
+
+
+def yaml_text(text: str) -> str:
+    """Return a text as YAML; in quotes, if it has characters with a meaning in YAML."""
+    return text if re.fullmatch(r"[A-Za-z0-9/._-]+", text) else json.dumps(text, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
