@@ -34,7 +34,7 @@ class Plain:
 
     def layout(self, source, options, output) -> Layout:
         linked = [
-            Linked(f"{split}/{row['name']}.bin", source.path(row["name"], "bin"))
+            Linked(f"{split}/{row.name}.bin", source.path(row.name, "bin"))
             for split in source.splits
             for row in source.entries(split)
         ]

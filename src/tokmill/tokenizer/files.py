@@ -353,7 +353,7 @@ def _chat_templates(value: Any, folder: Path) -> dict[str, str]:
         templates["default"] = value
     elif value is not None:
         try:
-            templates = {str(entry.name): str(entry["template"]) for entry in value}
+            templates = {str(entry["name"]): str(entry["template"]) for entry in value}
         except (TypeError, KeyError):
             raise TokenizerError(
                 f"{folder / 'tokenizer_config.json'}: chat_template: expected a string or a list "
