@@ -26,7 +26,7 @@ def test_wanted_and_got_are_printed(run, pretrained, tmp_path) -> None:
     assert "of 5,000 wanted tokens of train (100.00%)" in printed
     report = CliRunner().invoke(cli, ["report", str(tmp_path / "out")]).stdout
     assert "of 5,000 wanted tokens of train" in report
-    assert "plan.json" not in report
+    assert "plan.json" in report
     page = tmp_path / "page.html"
     CliRunner().invoke(cli, ["report", str(tmp_path / "out"), "--html", str(page)])
     text = page.read_text(encoding="utf-8")
