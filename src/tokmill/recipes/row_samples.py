@@ -230,7 +230,9 @@ def _refuse_lengths(
     refusals.add_rows(
         rows,
         _LENGTHS_DIFFER,
-        lambda row: f"{name}: {plural(int(n_values[row]), 'value')} for {n_ids[row]:,} ids",
+        lambda row: (
+            f"{name}: {plural(int(n_values[row]), 'value')} for {plural(int(n_ids[row]), 'id')}"
+        ),
     )
 
 
