@@ -20,6 +20,9 @@ OF_OTHERS = {
         "--network", "--no-cache-dir", "--read-only", "--rm", "--tmpfs", "--user",
     },
     "docs/extending.md": {"--data"},
+    "docs/trainers/ms-swift.md": {  # up to their first underscore
+        "--attn", "--cached", "--max", "--padding", "--per", "--system", "--truncation", "--use",
+    },
     "docs/trainers/megatron.md": {
         "--eod-mask-loss", "--make-vocab-size-divisible-by", "--per-split-data-args-path",
         "--reset-attention-mask", "--reset-position-ids", "--split",
