@@ -308,12 +308,12 @@ SHARES = ["1", "0.25", "3", "0.001", "1e12", "1e-9", "2.5", "0.3"]
 EPOCHS = ["1x", "1x", "2x", "0.5x", "2.5x", "0.01x", "3.99x"]
 CHOICES: dict[str, list[Any]] = {
     "shuffle": [None, None, 0, 7],
-    "dedup": ["", "", "drop", "mark"],
+    "dedup": [None, None, "drop", "mark"],
     "shard_tokens": [0, 0, 60, 700],
-    "dtype": ["", "", "uint32"],
+    "dtype": [None, None, "uint32"],
     "min_tokens": [0, 0, 3],
     "max_tokens": [0, 0, 0, 20],
-    "where": ["", "", f"{__name__}:third"],
+    "where": [None, None, f"{__name__}:third"],
     "n_listed": [0, 0, 5],
     "chunk_tokens": [50, 400, 1 << 20],
 }

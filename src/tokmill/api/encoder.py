@@ -39,6 +39,7 @@ from tokmill.timing import StageTimer
 from tokmill.tokenizer.control_tokens import contains_any, control_token_strings
 from tokmill.tokenizer.objects import tokenizer_path
 from tokmill.tokenizer.tokenizer import load_tokenizer
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -93,7 +94,8 @@ class Tokens:
         return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
-        return f"<Tokens of {len(self)} texts: {len(self.ids)} ids of {self.ids.dtype.name}>"
+        n_ids = plural(len(self.ids), "id")
+        return f"<Tokens of {plural(len(self), 'text')}: {n_ids} of {self.ids.dtype.name}>"
 
     def to_pylist(self) -> list[list[int]]:
         """Return a list of ids for each text."""
