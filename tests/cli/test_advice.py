@@ -18,10 +18,11 @@ from tests.cli.advice.messages import COMMAND, NOT_FOLLOWED, messages_with_comma
 from tests.cli.advice.of_chats import CHATTED
 from tests.cli.advice.of_files import FILES
 from tests.cli.advice.of_records import RECORDS
+from tests.cli.advice.of_rows import ROWS
 from tests.cli.advice.of_runs import RUNS
 from tests.cli.advice.of_tokenizers import TOKENIZERS
 
-CASES = FILES + RECORDS + RUNS + CHATTED + TOKENIZERS
+CASES = FILES + RECORDS + RUNS + CHATTED + TOKENIZERS + ROWS
 SAMPLES = Path(__file__).parents[2] / "data_samples"
 SHELL = re.compile(r"(\S*NEW_FILE\S*)")
 

@@ -72,7 +72,7 @@ def test_a_value_in_the_place_of_a_section_is_refused():
             "run",
             "engine",
             "bpe",
-            "expected one of auto, reference, gigatoken, fastokens; found 'bpe'",
+            "expected one of auto, reference, gigatoken, fastokens, nanotoken; found 'bpe'",
         ),
     ],
 )

@@ -170,7 +170,8 @@ def find_columns(
         absent=tuple(name for name in expected if name not in kinds),
     )  # fmt: skip
     unread = tuple(name for name in rest if name not in read)
-    _check_alone(rest, [name for name in unread if name not in _ABOUT], rules, where)
+    if not given.masks:
+        _check_alone(rest, [name for name in unread if name not in _ABOUT], rules, where)
     return FoundColumns(rules, unread)
 
 

@@ -540,6 +540,17 @@ def _documents(records: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(sample.keys) if has_sections else ""
 
 
+_KINDS_OF_ROWS = {
+    "jsonl": "jsonl",
+    "array": "jsonl",
+    "object": "jsonl",
+    "arrow": "datasets",
+    "hub": "datasets",
+    "parquet": "parquet",
+}
+"""What `tokmill import --from` calls the rows of a format; it reads no others."""
+
+
 def rows_of_ids(keys: Collection[str], files: Sequence[SourceFile]) -> str:
     """Return that records without text hold ids, and what reads them; '' for others."""
     from tokmill.recipes.row_columns import NAMES_OF_IDS
@@ -547,8 +558,9 @@ def rows_of_ids(keys: Collection[str], files: Sequence[SourceFile]) -> str:
     ids = [name for name in NAMES_OF_IDS if name in keys]
     if not ids or not files:
         return ""
-    kinds = {"arrow": "datasets", "hub": "datasets", "parquet": "parquet"}
-    kind = kinds.get(files[0].format, "jsonl")
+    kind = _KINDS_OF_ROWS.get(files[0].format)
+    if kind is None:
+        return ""
     return f"rows of ids ({', '.join(ids)}), not text: tokmill import --from {kind} reads them"
 
 
