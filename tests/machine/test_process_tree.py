@@ -174,4 +174,5 @@ def test_shared_memory_counts_once_while_nobody_maps_it():
         twin = os.dup(file.fileno())
         after = tree_usage([os.getpid()])
         os.close(twin)
-    assert after.shared - before.shared == 4 * MIB
+    # Other objects of this process may give a page back meanwhile.
+    assert after.shared - before.shared == pytest.approx(4 * MIB, abs=MIB)
