@@ -125,7 +125,7 @@ def test_what_was_made_of_a_file_that_changed_is_made_again(texts, tmp_path, mon
     source, output = shutil.copytree(texts, tmp_path / "texts"), tmp_path / "out"
     body = min(source.glob("train-*.bin"))
     sound = body.read_bytes()
-    monkeypatch.setattr(inputs, "CHUNK_TOKENS", 2000)
+    monkeypatch.setattr(inputs, "CHUNK_TOKENS", 20_000)
 
     def write(data: bytes) -> None:
         body.chmod(0o644)
