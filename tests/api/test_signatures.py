@@ -157,3 +157,17 @@ def test_a_type_checker_finds_a_wrong_name_a_wrong_type_and_a_missing_argument(t
         messages = [line for line in errors if f"/{script.name}:{number}:" in line]
         assert len(messages) == bool(word), (call, checked.stdout)
         assert not word or word in messages[0], (call, messages)
+
+
+@pytest.mark.parametrize("name", ["eos_token", "dtype", "labels", "weights", "alignment"])
+def test_an_import_refuses_an_empty_text_in_place_of_none(name, tokenizer_dir, tmp_path) -> None:
+    rows = tmp_path / "a.jsonl"
+    rows.write_text('{"input_ids": [5, 6, 0]}\n')
+    with pytest.raises(UsageError, match=f"{name}: expected a text or None, found ''"):
+        tokmill.import_dataset(
+            rows,
+            trainer="jsonl",
+            output=tmp_path / "out",
+            tokenizer=tokenizer_dir,
+            **{name: ""},  # type: ignore[arg-type]
+        )

@@ -378,7 +378,7 @@ class Dataset:
         from tokmill.inspect.samples import statistics_of
 
         self._manifest.check_complete()
-        field = _given(by, "by")
+        field = jobs.given_text(by, "by")
         statistics = statistics_of(self.directory, self._manifest, self._tokenizer, field)
         return ShownStatistics.of(statistics)
 
@@ -479,7 +479,7 @@ class Dataset:
         from tokmill.page.report import chosen_report, write_report
 
         bill, about = bill or self.bill(), (self.directory, self._manifest)
-        field = _given(by, "by")
+        field = jobs.given_text(by, "by")
         if path is None:
             return ShownPage(chosen_report(*about, bill, self._tokenizer, choice, field))
         target = jobs.checked_path(path, "path")
@@ -585,12 +585,3 @@ def open(  # noqa: A001  its name in the package
     moved = "" if tokenizer is None else str(jobs.checked_path(tokenizer, "tokenizer"))
     dataset = Dataset(path, jobs.finished_manifest(path), split="", tokenizer=moved)
     return dataset if split is None else dataset.split(split)
-
-
-def _given(value: str | None, name: str) -> str:
-    """Return a value that may be left out, '' for None; raises `UsageError` for no text and ''."""
-    if value is None:
-        return ""
-    if not isinstance(value, str) or not value:
-        raise UsageError(f"{name}: expected a text or None, found {value!r}")
-    return value

@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 from tokmill.api.dataset import Dataset
 from tokmill.api.dataset import open as open_dataset
 from tokmill.api.in_memory import GivenInputs, placeholder, spilled, spilled_for_now
-from tokmill.api.jobs import Inputs, checked_path, place_of, run_config, verify_dataset
+from tokmill.api.jobs import (
+    Inputs,
+    checked_path,
+    given_text,
+    place_of,
+    run_config,
+    verify_dataset,
+)
 from tokmill.api.jobs import pack as packed
 from tokmill.api.progress import Progress, RunObserver, make_bar, make_notes
 from tokmill.errors import UsageError
@@ -538,9 +545,8 @@ def import_dataset(
     if trainer not in (*IMPORTERS, *ROW_FORMATS):
         expected = f"expected one of {', '.join((*IMPORTERS, *ROW_FORMATS))}"
         raise UsageError(f"trainer: {expected}; found {trainer!r}")
-    for name, value in (("eos_token", eos_token), ("dtype", dtype), ("workers", workers)):
-        if value in ("", 0):
-            raise UsageError(f"{name}: expected a value or None, found {value!r}")
+    if workers == 0:
+        raise UsageError("workers: expected a number from 1 or None, found 0")
     given = GivenInputs(sources)
     if given.has_rows and trainer not in ROW_FORMATS:
         raise UsageError(f"sources: rows in memory hold ids: trainer is {' or '.join(ROW_FORMATS)}")
@@ -550,7 +556,9 @@ def import_dataset(
         _observer(progress) as observer,
         spilled(given, place, observer.noted, observer.warned) as (files, _),
     ):
-        named = TokenizerSettings(str(checked_path(path, "tokenizer")), eos_token or "")
+        named = TokenizerSettings(
+            str(checked_path(path, "tokenizer")), given_text(eos_token, "eos_token")
+        )
         paths = _paths(files, "sources")
         if given.has_rows:
             trainer = "parquet" if paths[0].suffix == ".parquet" else "jsonl"
@@ -561,10 +569,14 @@ def import_dataset(
             named,
             [] if val is None else _paths(val, "val"),
             add_eos,
-            dtype or "",
+            given_text(dtype, "dtype"),
             RunSettings(workers=workers or 0, executor=executor),
             GivenColumns(
-                _columns(ids), labels or "", _columns(mask), weights or "", alignment or ""
+                _columns(ids),
+                given_text(labels, "labels"),
+                _columns(mask),
+                given_text(weights, "weights"),
+                given_text(alignment, "alignment"),
             ),
             **row_settings(
                 packing,

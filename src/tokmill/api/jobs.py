@@ -43,6 +43,15 @@ FUNCTIONS = ("renderer", "where")
 _SECTIONS = {"pretrain": PRETRAIN_SECTIONS, "sft": SFT_SECTIONS}
 
 
+def given_text(value: str | None, name: str) -> str:
+    """Return a text that may be left out, '' for None; raises `UsageError` for no text and ''."""
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"{name}: expected a text or None, found {value!r}")
+    return value
+
+
 def checked_path(value: str | os.PathLike[str], name: str) -> Path:
     """Return the path that the argument `name` gives.
 

@@ -73,12 +73,9 @@ class DocumentNames:
         return found
 
     def of_shard(self, shard: int) -> npt.NDArray[np.unsignedinteger]:
-        """Return the number of the source of each document of a shard: (n,)."""
+        """Return the number of the source of each document of a shard that has origins: (n,)."""
         if shard not in self._of_shards:
             entry = self._documents.entries[shard]
-            if self.has_origins:
-                of_rows = self._finder.sources(entry)
-                self._of_shards[shard] = self._number_of_row[of_rows].astype(self._dtype)
-            else:
-                self._of_shards[shard] = np.zeros(entry.documents, self._dtype)
+            of_rows = self._finder.sources(entry)
+            self._of_shards[shard] = self._number_of_row[of_rows].astype(self._dtype)
         return self._of_shards[shard]
