@@ -82,9 +82,8 @@ def _sample_numbers(batch: RowBatch) -> Values:
 
 
 def _positions(batch: RowBatch) -> Values:
-    positions = np.arange(len(batch.ids)) - np.repeat(batch.sample_starts, batch.sample_lengths)
     numbers, offsets = _sample_numbers(batch)
-    return np.where(numbers > 0, positions, 0), offsets
+    return np.where(numbers > 0, batch.positions, 0), offsets
 
 
 def _boundaries(batch: RowBatch) -> Values:

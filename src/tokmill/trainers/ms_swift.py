@@ -49,16 +49,11 @@ if TYPE_CHECKING:
 LOSS_SCALE = Column("loss_scale", "float32", WEIGHTS.values)
 
 
-def _positions(batch: RowBatch) -> Values:
-    starts = np.repeat(batch.sample_starts, batch.sample_lengths)
-    return np.arange(len(batch.ids)) - starts, batch.row_offsets
-
-
 def _lengths(batch: RowBatch) -> Values:
     return np.diff(batch.row_offsets), np.arange(len(batch.row_offsets))
 
 
-POSITION_IDS = Column("position_ids", "int32", _positions)
+POSITION_IDS = Column("position_ids", "int32", lambda batch: (batch.positions, batch.row_offsets))
 LENGTH = NumberColumn("length", "int32", lambda batch: np.diff(batch.row_offsets))
 LENGTHS = Column("lengths", "int32", _lengths, by_sample=True)
 

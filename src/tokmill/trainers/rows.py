@@ -58,6 +58,11 @@ class RowBatch:
         """Return the token where each sample begins: (n_samples,)."""
         return np.cumsum(self.sample_lengths) - self.sample_lengths
 
+    @property
+    def positions(self) -> npt.NDArray[np.int64]:
+        """Return the place of each token in its sample: (n_tokens,)."""
+        return np.arange(len(self.ids)) - np.repeat(self.sample_starts, self.sample_lengths)
+
 
 class DocumentRows:
     """The rows of a split, numbered from 0: one for each document.
