@@ -8,6 +8,7 @@ gets a signal, or its call fails as the system would let it fail. The product kn
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import importlib
@@ -270,13 +271,18 @@ def sums(directory: Path) -> dict[str, str]:
             continue
         data = path.read_bytes()
         if name in ("manifest.json", "plan.json"):
-            content = json.loads(data)
-            for key in ("run", "sha256", "fingerprint", "engine", "config"):
-                content.pop(key, None)
-            content["files"] = [f for f in content["files"] if "plan.json" not in str(f)]
-            data = json.dumps(content, sort_keys=True).encode()
+            with contextlib.suppress(ValueError):  # bytes that are no JSON are compared as they are
+                data = _lasting(json.loads(data))
         found[name] = hashlib.sha256(data).hexdigest()
     return found
+
+
+def _lasting(content: dict[str, Any]) -> bytes:
+    """Return what is the same in every run, of a manifest or a plan."""
+    for key in ("run", "sha256", "fingerprint", "engine", "config"):
+        content.pop(key, None)
+    content["files"] = [f for f in content["files"] if "plan.json" not in str(f)]
+    return json.dumps(content, sort_keys=True).encode()
 
 
 def hidden(directory: Path) -> list[str]:

@@ -304,7 +304,7 @@ def write_chunks(
 
 
 def sync_directory(path: Path) -> None:
-    """Make renames in a directory durable."""
+    """Make durable which names a directory holds."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -341,12 +341,21 @@ def remove_folder(directory: Path, name: str) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Create a directory and its parents; raises `StorageError` where a file is in the way."""
+    """Create a directory and its parents, durably.
+
+    Raises:
+        StorageError: a file is in the way, or a directory cannot be made.
+    """
     with storage_errors(path):
+        path = path.absolute()
+        missing = [one for one in (path, *path.parents) if not one.exists()]
         try:
             path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             raise StorageError(f"{path}: expected a directory, a file is in its place") from None
+        for folder in missing:
+            with contextlib.suppress(OSError):  # it may be written to, but not read or synced
+                sync_directory(folder.parent)
 
 
 def make_folder(directory: Path, name: str, mode: int = 0o777) -> None:

@@ -224,6 +224,9 @@ def _may_be_left(name: str) -> bool:
 def remove_contents(place: Place) -> None:
     """Remove the dataset or export of a place, file by file; its lock and `FOLDERS` stay.
 
+    A power cut may lose some removals and keep later ones. So what says that all is there is
+    durably gone before anything else is removed; and all else, before the list of its files is.
+
     Raises:
         StateError: see `Contents.check_replaceable`; nothing was removed.
         StorageError: a file cannot be removed.
@@ -231,7 +234,11 @@ def remove_contents(place: Place) -> None:
     contents = contents_of(place)
     contents.check_replaceable()
     for name in contents.ours:
+        if name == contents.ours[-1]:
+            place.sync()
         place.remove(name)
+        if name == MANIFEST:
+            place.sync()
     for folder in contents.folders:
         place.remove_folder(folder)
 

@@ -118,6 +118,7 @@ def write_manifest(
         data |= {"packs": to_json(packs), "files": [*data["files"], *to_json(files)]}
     data["sha256"] = manifest_sha256(data)
     check()  # packing may have taken long
+    place.sync()
     if not place.create(MANIFEST, json_chunks(data)):
         raise StateError(
             f"{place.where}/{MANIFEST}: another process has just written it: run the same command "

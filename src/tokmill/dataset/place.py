@@ -116,5 +116,8 @@ class Place(Protocol):
     def remove_folder(self, name: str) -> None:
         """Remove an empty folder, if it is there."""
 
+    def sync(self) -> None:
+        """Make durable what was removed or taken so far, before what comes next."""
+
     def close(self) -> None:
         """Remove what is left in a temporary `local`."""

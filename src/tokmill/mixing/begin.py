@@ -20,6 +20,7 @@ from tokmill.dataset.contents import (
     is_hidden,
     owned_names,
     remove_contents,
+    remove_leftovers,
 )
 from tokmill.dataset.identity import identity_of
 from tokmill.dataset.layout import MANIFEST, MIX, MIX_REQUEST, ORIGIN, PLAN, REJECTS
@@ -203,6 +204,7 @@ def _of_finished(
     remove_temporary(place)
     lost = [file.name for file in manifest.files if entries.get(file.name) != file.n_bytes]
     if not lost:
+        remove_leftovers(place)
         return manifest
     owned = owned_names(place, entries)
     if owned is None:

@@ -280,6 +280,9 @@ class Bucket:
     def remove_folder(self, name: str) -> None:
         """Remove nothing: a store has no folders."""
 
+    def sync(self) -> None:
+        """Do nothing: an object that was removed stays so."""
+
     def close(self) -> None:
         """Remove the temporary directory, and those of workers that were killed meanwhile."""
         self._stack.close()

@@ -52,6 +52,7 @@ class Directory:
     def __init__(self, path: str) -> None:
         self.local = self.mapped = Path(path)
         self.where = path
+        self._changed: set[str] = set()  # folders in which names are not yet durable
 
     def held(self, *, is_shared: bool = False) -> AbstractContextManager[None]:
         """Make the directory, and hold its lock."""
@@ -145,6 +146,7 @@ class Directory:
         self.remove(name)  # of an attempt that was stopped
         with storage_errors(self.local / name):
             if link(source, self.local, name):
+                self._changed.add(name.rpartition("/")[0])
                 return
             with (
                 open_inside(other.mapped, entry.name) as original,
@@ -177,10 +179,23 @@ class Directory:
     def remove(self, name: str) -> None:
         """Remove a file, but neither a link nor a directory in its place."""
         remove_file(self.local, name)
+        self._changed.add(name.rpartition("/")[0])
 
     def remove_folder(self, name: str) -> None:
         """Remove an empty folder."""
         remove_folder(self.local, name)
+
+    def sync(self) -> None:
+        """Sync the folders in which files were removed or linked."""
+        for name in self._changed:
+            path = self.local / name
+            with storage_errors(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                folder = open_folder(self.local, name)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
+        self._changed.clear()
 
     def close(self) -> None:
         """Leave everything."""
