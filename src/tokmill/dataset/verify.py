@@ -15,6 +15,7 @@ from tokmill.dataset.manifest import Manifest, is_intact
 from tokmill.dataset.origins import origins_problem
 from tokmill.dataset.packs import PackTotals, open_rows, packed_groups
 from tokmill.dataset.reader import open_shard
+from tokmill.dataset.sample_checks import Samples
 from tokmill.dataset.sidecars import METADATA, check_metadata
 from tokmill.errors import TokmillError, UsageError, VerifyError
 from tokmill.urls import shown_place
@@ -210,39 +211,39 @@ class _Checks:
 
     def _check_tokens(self, shard: Shard) -> None:
         """Check the ids of a shard whose index has no problem, and its mask or its ends."""
-        tokenizer, vocab_size = self.manifest.tokenizer, self.manifest.tokenizer.vocab_size
+        vocab_size = self.manifest.tokenizer.vocab_size
         for _, ids in _chunked(shard.tokens):
             if (largest := int(ids.max())) >= vocab_size:
                 self._found(f"{shard.name}: id {largest} is outside the vocabulary of {vocab_size}")
                 break
-        if self.manifest.mask is not None:
-            self._check_mask(shard, self.manifest.mask)
+        if self.manifest.mask is None:
+            self._check_documents(shard)
             return
-        starts, ends = _bounds(shard)
-        eos, bos = tokenizer.eos.id, tokenizer.bos
-        wrong = np.flatnonzero(shard.tokens[ends - 1] != eos)
-        if len(wrong):
-            self._found(
-                f"{shard.name}: document {wrong[0]} does not end in eos {eos} ({len(wrong)} such)"
-            )
-        wrong = np.flatnonzero(shard.tokens[starts] != bos.id) if bos is not None else wrong[:0]
-        if len(wrong):
-            self._found(f"{shard.name}: document {wrong[0]} does not begin with bos")
+        if shard.mask is None:
+            self._found(f"{shard.name}.mask: missing")
+            return
+        self._check_values(shard, shard.mask)
+        self._check_samples(shard, self.manifest.mask)
 
-    def _check_mask(self, shard: Shard, rule: MaskEntry) -> None:
-        """Check the mask, weights and ends of a shard whose index has no problem."""
-        name, mask = f"{shard.name}.mask", shard.mask
-        if mask is None:
-            self._found(f"{name}: missing")
-            return
-        starts, ends = _bounds(shard)
-        if last_ids := rule.ends.last_ids:
-            other = np.flatnonzero(~np.isin(shard.tokens[ends - 1], last_ids))
-            if len(other) and not self.first_other_end:
-                last_id = int(shard.tokens[ends[other[0]] - 1])
-                self.first_other_end = f"{shard.name}: sample {other[0]} ends in id {last_id}"
-            self.n_other_ends += len(other)
-        n_wrong, first_wrong = 0, -1
+    def _check_documents(self, shard: Shard) -> None:
+        """Check the first and last ids of documents for pretraining."""
+        tokenizer = self.manifest.tokenizer
+        unended, unbegun = _FirstOf(), _FirstOf()
+        for first, documents in _samples_of(shard):
+            unended.add(first, documents.ending_otherwise([tokenizer.eos.id]))
+            if tokenizer.bos is not None:
+                unbegun.add(first, documents.beginning_otherwise(tokenizer.bos.id))
+        if unended.count:
+            self._found(
+                f"{shard.name}: document {unended.number} does not end in eos {tokenizer.eos.id} "
+                f"({unended.count} such)"
+            )
+        if unbegun.count:
+            self._found(f"{shard.name}: document {unbegun.number} does not begin with bos")
+
+    def _check_values(self, shard: Shard, mask: FileArray) -> None:
+        """Check that a mask holds 0 and 1, and that weights agree with it."""
+        name, n_wrong, first_wrong = f"{shard.name}.mask", 0, -1
         for start, chunk in _chunked(mask):
             self.n_trained += int(np.count_nonzero(chunk))
             wrong = np.flatnonzero(chunk > 1)
@@ -254,14 +255,29 @@ class _Checks:
                 f"{name}: token {first_wrong} has {mask[first_wrong]}, neither 0 nor 1 "
                 f"({n_wrong} such)"
             )
-        for samples, told in (
-            (np.flatnonzero(mask[starts]), "trains its first token"),
-            (np.flatnonzero(_largest(mask, starts) == 0), "has no trained token"),
-        ):
-            if len(samples):
-                self._found(f"{name}: sample {samples[0]} {told} ({len(samples)} such)")
         if shard.weights is not None and (problem := _weight_problem(mask, shard.weights)):
             self._found(f"{shard.name}.weight: {problem}")
+
+    def _check_samples(self, shard: Shard, rule: MaskEntry) -> None:
+        """Check what the samples of a shard train, and how they end."""
+        trained_first, untrained = _FirstOf(), _FirstOf()
+        for first, samples in _samples_of(shard):
+            trained_first.add(first, samples.training_first())
+            untrained.add(first, samples.training_nothing())
+            if not rule.ends.last_ids:
+                continue
+            other = samples.ending_otherwise(rule.ends.last_ids)
+            if len(other) and not self.first_other_end:
+                last_id = int(samples.ids[samples.lasts[other[0]]])
+                place = f"{shard.name}: sample {first + other[0]}"
+                self.first_other_end = f"{place} ends in id {last_id}"
+            self.n_other_ends += len(other)
+        for found, told in (
+            (trained_first, "trains its first token"),
+            (untrained, "has no trained token"),
+        ):
+            if found.count:
+                self._found(f"{shard.name}.mask: sample {found.number} {told} ({found.count} such)")
 
     def _check_totals(self) -> None:
         """Check the sums of the manifest against those of the shards, and against each other."""
@@ -332,18 +348,32 @@ def _chunked(values: FileArray) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         yield start, values[start : start + _CHUNK_TOKENS]
 
 
-def _largest(mask: FileArray, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-    """Return the largest value of each sample; memory is that of a chunk, or of one sample."""
-    found = np.zeros(len(starts), np.uint8)
-    stops = np.append(starts, len(mask))
-    first = 0
-    while first < len(starts):
-        last = int(np.searchsorted(stops, starts[first] + _CHUNK_TOKENS, "right")) - 1
-        last = max(last, first + 1)
-        values = mask[int(starts[first]) : int(stops[last])]
-        found[first:last] = np.maximum.reduceat(values, starts[first:last] - starts[first])
-        first = last
-    return found
+@dataclass(slots=True)
+class _FirstOf:
+    """Counts samples of a kind in a shard, and keeps the number of the first one."""
+
+    number: int = -1
+    count: int = 0
+
+    def add(self, first: int, numbers: npt.NDArray[np.int64]) -> None:
+        """Add samples by their numbers behind sample `first` of the shard."""
+        if len(numbers) and not self.count:
+            self.number = first + int(numbers[0])
+        self.count += len(numbers)
+
+
+def _samples_of(shard: Shard) -> Iterator[tuple[int, Samples]]:
+    """Yield samples of a shard, some at a time, with the number of the first in the shard.
+
+    Memory: that of a chunk, or of one sample.
+    """
+    start = 0
+    for run in shard.runs(_CHUNK_TOKENS):
+        lengths = shard.lengths[run].astype(np.int64)
+        stop = start + int(lengths.sum())
+        mask = None if shard.mask is None else shard.mask[start:stop]
+        yield run.start, Samples(shard.tokens[start:stop], lengths, mask)
+        start = stop
 
 
 def _weight_problem(mask: FileArray, weights: FileArray) -> str:
