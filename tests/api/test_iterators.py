@@ -166,7 +166,7 @@ def test_ids_that_are_not_the_reference_s_stop_it(tokenizer_dir, monkeypatch):
     monkeypatch.setattr(spot_check, "_SHARE_OF_FAST", 1.0)
     encoder = tokmill.Encoder(tokenizer_dir, engine="gigatoken")
     encoder(["hello"])
-    engine = encoder._engine.engine
+    engine = encoder._texts.engine.engine
     real = type(engine).encode
 
     def wrong(self, text):

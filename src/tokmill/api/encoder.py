@@ -8,7 +8,6 @@ encoded by the reference, too, as in a run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -17,25 +16,18 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.dataset.layout import token_dtype
-from tokmill.engines.choose import LEAST_BYTES, EngineRequest, choose_engine
-from tokmill.engines.engine import REFERENCE, engine_threads
-from tokmill.engines.loaded import EngineMemory, EngineStore
-from tokmill.engines.spot_check import SpotCheck
-from tokmill.errors import ParityError, RecordError, UsageError
-from tokmill.machine.limits import usable_cores, usable_memory
+from tokmill.engines.choose import LEAST_BYTES
+from tokmill.errors import RecordError, UsageError
 from tokmill.offsets import byte_offsets, split_by_bytes
 from tokmill.recipes.encoded import add_bos_eos, narrow_ids
-from tokmill.recipes.engines import make_engine, reference_loader
-from tokmill.recipes.memory_bounds import engine_bytes
-from tokmill.recipes.spec import RunSpec
 from tokmill.run.stream import in_order
+from tokmill.run.text_encoder import TextEncoder
 from tokmill.settings.load import config_from_arguments
 from tokmill.settings.names import by_keyword, keyword_errors
 from tokmill.settings.rows import ArrowStream, brief, is_table
 from tokmill.settings.schema import ENCODE_SETTINGS
 from tokmill.settings.signature import with_settings
 from tokmill.sources.columns import is_text
-from tokmill.timing import StageTimer
 from tokmill.tokenizer.control_tokens import contains_any, control_token_strings
 from tokmill.tokenizer.objects import tokenizer_path
 from tokmill.tokenizer.tokenizer import load_tokenizer
@@ -44,12 +36,8 @@ from tokmill.words import plural
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tokmill.engines.loaded import RenewableEngine
     from tokmill.settings.arguments import EncodeArguments
-    from tokmill.settings.schema import Config
     from tokmill.tokenizer.objects import TokenizerObject
-    from tokmill.tokenizer.tokenizer import Tokenizer
-    from tokmill.values import TokenBatch
 
 _PIECE_BYTES, _PIECE_TEXTS = 1 << 20, 1 << 14
 """Texts that are encoded by one call: as many as fit both."""
@@ -152,8 +140,8 @@ class Encoder:
             loaded = load_tokenizer(config.tokenizer, for_chat=False)
         self.eos = eos
         self.dtype = token_dtype(config.output.dtype, loaded.max_emittable_id)
-        n_threads = config.run.threads or usable_cores()
-        self._spec = _spec(config, loaded, n_threads, list(sample), n_bytes)
+        self._reject = config.tokenizer.control_tokens_in_text == "reject"
+        self._texts = TextEncoder(config, loaded, list(sample), n_bytes)
 
     def __call__(self, texts: Any) -> Tokens:
         """Return the ids of texts: a list, or a column of Arrow, pandas or polars.
@@ -181,81 +169,27 @@ class Encoder:
     def _encode_pieces(self, pieces: Iterable[_Piece]) -> Iterator[Tokens]:
         """Yield the ids of each piece, in order; threads are a few pieces ahead."""
         with keyword_errors():
-            yield from in_order(pieces, self._encode, self._spec.n_threads)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what another process needs; it loads the engine itself."""
-        return {"eos": self.eos, "dtype": self.dtype, "_spec": self._spec}
-
-    @cached_property
-    def _engine(self) -> RenewableEngine:
-        spec = self._spec
-        return make_engine(spec, spec.tokenizer, spec.engine, EngineMemory(engine_bytes(spec)))
-
-    @cached_property
-    def _spot(self) -> SpotCheck | None:
-        spec = self._spec
-        if spec.engine.name == REFERENCE:
-            return None
-        return SpotCheck(reference_loader(spec, spec.tokenizer), spec.engine.spot_share)
+            yield from in_order(pieces, self._encode, self._texts.n_threads)
 
     def _encode(self, piece: _Piece) -> Tokens:
         """Return the ids of a piece, compared with the reference as in a run."""
-        text, timer, tokenizer = piece.text, StageTimer(), self._spec.tokenizer
+        tokenizer = self._texts.tokenizer
         self._refuse_control(piece)
-        batch = self._engine.encode(text, timer)
-        self._check(text, batch, timer)
+        batch = self._texts.encode(piece.text)
         if not self.eos:
             return Tokens(narrow_ids(batch.ids, self.dtype), batch.offsets)
         bos = None if tokenizer.bos is None else tokenizer.bos.id
         return Tokens(*add_bos_eos(batch, tokenizer.eos.id, bos, self.dtype))
 
-    def _check(self, text: pa.LargeStringArray, batch: TokenBatch, timer: Any) -> None:
-        if self._spot is None:
-            return
-        numbers = np.arange(len(text))
-        _, differences = self._spot.check(
-            text, batch, lambda _, window: self._engine.encode(window, timer), numbers, numbers
-        )
-        for _, line in differences:
-            raise ParityError(line)
-
     def _refuse_control(self, piece: _Piece) -> None:
-        if self._spec.config.tokenizer.control_tokens_in_text != "reject":
+        if not self._reject:
             return
-        found = contains_any(piece.text, control_token_strings(self._spec.tokenizer))
+        found = contains_any(piece.text, control_token_strings(self._texts.tokenizer))
         for number in np.flatnonzero(found)[:1].tolist():
             raise RecordError(
                 f"text {piece.first + number}: holds a control token's string and "
                 "control_tokens_in_text is reject"
             )
-
-
-def _spec(
-    config: Config, tokenizer: Tokenizer, n_threads: int, sample: list[str], n_bytes: int | None
-) -> RunSpec:
-    """Return a run that encodes alone, with its engine; see `Encoder`."""
-
-    def sampled(limit_bytes: int) -> list[str]:
-        """Return the first texts of so many bytes."""
-        stops = np.cumsum([len(text) for text in sample])
-        return sample[: int(np.searchsorted(stops, limit_bytes)) + 1]
-
-    engines = EngineStore()
-    request = EngineRequest(
-        tokenizer,
-        config.run.engine,
-        config.tokenizer.control_tokens_in_text,
-        n_threads,
-        n_bytes,
-        sampled,
-        engines,
-    )
-    with engine_threads(n_threads):
-        choice = choose_engine(request, has_continuations=False)
-    return RunSpec(
-        config, tokenizer, choice, n_threads, memory_bytes=usable_memory(), engines=engines
-    )
 
 
 class _Piece:
