@@ -46,18 +46,18 @@ def test_no_function_has_more_than_twenty_decisions():
 
 
 def test_a_room_that_grows_past_its_limit_is_named_with_what_to_do(tmp_path: Path) -> None:
-    for name, n_lines in (("sources/csv.py", 4_500), ("sources/a.jinja", 2_000), ("new/a.js", 1)):
+    for name, n_lines in (("sources/csv.py", 5_000), ("sources/a.jinja", 2_000), ("new/a.js", 1)):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("\n" * n_lines)
     (tmp_path / "values.py").write_text("\n" * 2_000)
     (tmp_path / "sources" / "notes.md").write_text("\n" * 9_000)
     rooms = gauges(tmp_path)
     n_lines = [rooms[room].n_lines for room in ("modules at the top", "cli, api", "all")]
-    assert n_lines == [2_000, 0, 8_501]
+    assert n_lines == [2_000, 0, 9_001]
     todo = "delete what is no longer needed, or raise the limit in bench/rooms.py and give the "
     limit = ROOMS["sources"]
     assert too_large(rooms) == [
-        f"sources: 6,500 lines, limit {limit:,}: {todo}reason in the commit",
+        f"sources: 7,000 lines, limit {limit:,}: {todo}reason in the commit",
         f"new: 1 line, limit 0: {todo}reason in the commit",
     ]
 

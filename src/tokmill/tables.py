@@ -147,3 +147,28 @@ TRAINERS = Table(
         "max-text": "maxtext",
     },
 )
+
+IMPORTS = (
+    "megatron", "datatrove", "nanogpt", "olmo-core", "torchtitan", "llm.c", "litdata", "datasets",
+    "parquet", "jsonl",
+)  # fmt: skip
+"""What `tokmill import` reads: the layouts of `sources/token_layouts.py`, and rows of ids."""
+
+_IMPORTED_AS = {
+    "nanotron": "datatrove",
+    "modded-nanogpt": "llm.c",
+    "litgpt": "litdata",
+    "grain": "torchtitan",
+    "maxtext": "olmo-core",
+    "automodel": "megatron",
+    "megatron-bridge": "parquet",
+    "nemo": "parquet",
+} | dict.fromkeys(
+    ("trl", "unsloth", "axolotl", "llamafactory", "ms-swift", "skyrl"), "datasets"
+)  # fmt: skip
+
+
+def import_name(name: str) -> str:
+    """Return what `tokmill import` reads the files of a trainer as; `name` itself if nothing."""
+    trainer = TRAINERS.name_of(name)
+    return _IMPORTED_AS.get(trainer, trainer)

@@ -10,10 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from tokmill.cli.main import cli
-from tokmill.cli.trainers import IMPORTERS
 from tokmill.errors import TokmillError
-from tokmill.run.rows import ROW_FORMATS
-from tokmill.sources import token_files
 
 
 @pytest.fixture
@@ -127,10 +124,6 @@ def test_no_file_of_the_source_is_changed_by_an_error(run, tmp_path):
     assert isinstance(run().exception, TokmillError)
     assert (tmp_path / "train.bin").read_bytes() == wrong
     assert not (tmp_path / "out" / "manifest.json").exists()
-
-
-def test_the_names_are_those_that_can_be_imported():
-    assert (*token_files.IMPORTERS, *ROW_FORMATS) == IMPORTERS
 
 
 def test_a_terminal_gets_a_bar_and_a_program_none(run, monkeypatch):

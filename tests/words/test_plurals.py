@@ -49,7 +49,7 @@ MANY = {
     "trainers/megatron.py": "a vocabulary, and tokens of a mix",
     "trainers/megatron_bridge.py": "a length that is no multiple of an alignment",
     "trainers/nanogpt.py": "more tokens than a file can have",
-    "sources/token_files.py": "bytes that are no whole number of ids",
+    "sources/token_layouts.py": "bytes that are no whole number of ids",
 }
 """Modules whose other counts were looked at, one by one."""
 

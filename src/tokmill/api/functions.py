@@ -471,7 +471,7 @@ def pack(
 def import_dataset(
     sources: Paths | Rows,
     *,
-    trainer: Literal["megatron", "datatrove", "nanogpt", "datasets", "parquet", "jsonl"],
+    trainer: str,
     output: str | Path,
     tokenizer: str | Path | TokenizerObject,
     val: Paths | None = None,
@@ -500,14 +500,15 @@ def import_dataset(
     Args:
         sources: files, prefixes of Megatron, or directories: one, or a sequence whose order is the
             order of the dataset. Or rows of ids in memory, as `pretrain` takes rows.
-        trainer: whose layout it is; `datasets`, `parquet` and `jsonl` are rows of ids, with
-            labels, masks or weights. Of rows in memory, any of these.
+        trainer: whose layout it is: `megatron`, `datatrove`, `nanogpt`, `olmo-core`, `torchtitan`,
+            `llm.c`, `litdata`, or a trainer that reads one of these; `datasets`, `parquet` and
+            `jsonl` are rows of ids, with labels, masks or weights. Of rows in memory, any of these.
         output: the directory of the dataset.
         tokenizer: which made the tokens.
         val: sources of the val split.
         eos_token: the token that ends a document, if the tokenizer's files do not tell.
         add_eos: add eos to documents that do not end with it; else they are an error.
-        dtype: of the ids of nanoGPT, by default uint16; the others record theirs.
+        dtype: of the ids of nanoGPT and OLMo-core, by default uint16; the others record theirs.
         ids: of rows, the column of ids, or that of prompts and that of completions; by default
             found by name.
         labels: of rows, the column of labels, or `none`.
@@ -540,11 +541,11 @@ def import_dataset(
     from tokmill.run.imports import ImportSettings, import_notes, row_settings
     from tokmill.run.rows import ROW_FORMATS
     from tokmill.settings.schema import RunSettings, TokenizerSettings
-    from tokmill.sources.token_files import IMPORTERS
+    from tokmill.tables import IMPORTS, import_name
 
-    if trainer not in (*IMPORTERS, *ROW_FORMATS):
-        expected = f"expected one of {', '.join((*IMPORTERS, *ROW_FORMATS))}"
-        raise UsageError(f"trainer: {expected}; found {trainer!r}")
+    trainer, given_name = import_name(trainer), trainer
+    if trainer not in IMPORTS:
+        raise UsageError(f"trainer: expected one of {', '.join(IMPORTS)}; found {given_name!r}")
     if workers == 0:
         raise UsageError("workers: expected a number from 1 or None, found 0")
     given = GivenInputs(sources)

@@ -23,7 +23,7 @@ from tokmill.cli.screen import (
     warn,
 )
 from tokmill.settings.names import schema, settings_of
-from tokmill.tables import TRAINERS
+from tokmill.tables import IMPORTS, TRAINERS, import_name
 from tokmill.trainers.options import ExportOptions, export_options
 from tokmill.words import plural, size
 
@@ -32,7 +32,13 @@ if TYPE_CHECKING:
 
     from tokmill.trainers.export import Export
 
-IMPORTERS = ("megatron", "datatrove", "nanogpt", "datasets", "parquet", "jsonl")
+
+class _ImportName(click.Choice[str]):
+    """The name of what is imported, or of a trainer that reads such files."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return one of the choices."""
+        return super().convert(import_name(value), param, ctx)
 
 
 def _output_option(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -135,8 +141,8 @@ def _show_export(written: Export) -> None:
     "--from",
     "trainer",
     required=True,
-    type=click.Choice(IMPORTERS),
-    help="Program that wrote SOURCE.",
+    type=_ImportName(IMPORTS),
+    help="Layout of SOURCE, or a trainer that reads it.",
 )
 @_output_option("Directory of the dataset.")
 @click.option(
@@ -194,7 +200,7 @@ def _show_export(written: Export) -> None:
 @click.option(
     "--dtype",
     type=click.Choice(["uint16", "uint32"]),
-    help="nanogpt: type of the ids; other files record it.  [default: uint16]",
+    help="nanogpt, olmo-core: type of the ids; other files record it.  [default: uint16]",
 )
 @with_options(
     setting_option(schema()["sft"]["packing"]),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tokmill.settings.schema import InputSettings, RenderSettings
     from tokmill.settings.sft import SftSettings
     from tokmill.sources.files import Slice
-    from tokmill.sources.token_files import TokenRules
+    from tokmill.sources.token_layouts import TokenRules
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 

@@ -18,7 +18,8 @@ from tokmill.dataset.counts import UNTRAINED
 from tokmill.dataset.manifest import MaskEnds, MaskEntry
 from tokmill.errors import TokenizerError, VerifyError
 from tokmill.recipes.encoded import EncodedBlock
-from tokmill.sources.token_files import IMPORTERS, checked_files
+from tokmill.sources.token_files import checked_files
+from tokmill.sources.token_layouts import IMPORTERS
 from tokmill.values import RecordPlace
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ EMPTY = "no token"
 
 ADDED_EOS, UNTRAINED_FIRST = "eos added", "first token of a sample no longer trained"
 """Counters of a part: documents that got an eos, and samples whose mask began with 1."""
+
+ENDED_BY_EOS = "ended by eos alone"
+"""A counter of a part: documents whose ends no index names."""
 
 
 def imported_mask() -> MaskEntry:
@@ -86,6 +90,7 @@ class TokenReader:
         """Yield all documents; raises `VerifyError` for a damaged file."""
         n_tokens = n_documents = 0
         for batch in IMPORTERS[self._trainer].read(self._file, self._eos_id):
+            n_tokens += batch.n_skipped
             yield TokenBlock(self._file, batch, n_tokens, n_documents)
             n_tokens += len(batch.tokens)
             n_documents += int(np.count_nonzero(batch.lengths))
@@ -224,6 +229,8 @@ def _result(
     drops = {EMPTY: np.flatnonzero(is_empty)} if is_empty.any() else {}
     if untrained is not None and len(untrained):
         drops[UNTRAINED] = untrained
+    if block.file.index is None:
+        counters = {**counters, ENDED_BY_EOS: np.ones(len(rows), np.int64)}
     return EncodedBlock(
         tokens=tokens,
         offsets=np.append(0, np.cumsum(lengths)),

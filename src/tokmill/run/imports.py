@@ -24,7 +24,7 @@ from tokmill.place import open_place
 from tokmill.recipes.row_columns import NEXT, OWN, GivenColumns
 from tokmill.recipes.rows import CUT_PADDING
 from tokmill.recipes.spec import Part, ReadingSettings, RunSpec
-from tokmill.recipes.tokens import ADDED_EOS, FORMAT, UNTRAINED_FIRST
+from tokmill.recipes.tokens import ADDED_EOS, ENDED_BY_EOS, FORMAT, UNTRAINED_FIRST
 from tokmill.run.plan import cut_into_parts, resolve
 from tokmill.run.prepare import workers_and_threads
 from tokmill.run.rows import ROW_FORMATS, find_rows
@@ -42,7 +42,7 @@ from tokmill.settings.schema import (
 from tokmill.settings.sft import SftSettings
 from tokmill.sources.files import Discovery
 from tokmill.sources.slices import Slice, SourceFile
-from tokmill.sources.token_files import IMPORTERS, TokenRules
+from tokmill.sources.token_layouts import IMPORTERS, TokenRules
 from tokmill.storage import free_bytes, storage_errors
 from tokmill.tokenizer.tokenizer import load_tokenizer
 from tokmill.urls import store_url
@@ -276,8 +276,8 @@ def _prepare_rows(settings: ImportSettings) -> PreparedImport:
 def _find(settings: ImportSettings) -> list[TokenFile]:
     if settings.dtype not in ("", "uint16", "uint32"):
         raise UsageError(f"dtype: expected uint16 or uint32, found {settings.dtype!r}")
-    if settings.dtype and settings.trainer != "nanogpt":
-        raise UsageError("--dtype: the index names the type of ids: leave it out")
+    if settings.dtype and not IMPORTERS[settings.trainer].takes_dtype:
+        raise UsageError("--dtype: the files name the type of ids: leave it out")
     named = [one for path in settings.sources for one in _splits(path)]
     named += [(path, "val") for path in settings.val]
     find = IMPORTERS[settings.trainer].find
@@ -311,18 +311,19 @@ def _source_of(file: TokenFile) -> SourceFile:
 def import_notes(settings: ImportSettings, manifest: Manifest) -> list[str]:
     """Return notes on what was lost or changed, for the user."""
     notes = []
-    for source in manifest.sources if settings.trainer in IMPORTERS else ():
+    importer = IMPORTERS.get(settings.trainer)
+    for source in manifest.sources if importer and not importer.runs_on else ():
         path = Path(source.path)
         n_left = path.stat().st_size - source.counts.input_bytes if path.exists() else 0
         if n_left > 0:
             notes.append(f"{source.path}: its index leaves {plural(n_left, 'byte')} out")
-    if settings.trainer == "nanogpt":
+    totals = manifest.totals
+    counters = totals.counters
+    if counters.get(ENDED_BY_EOS, 0):
         notes.append(
             "boundaries are those of eos: a document with an eos inside becomes two, and documents "
             "that were written without eos become one"
         )
-    totals = manifest.totals
-    counters = totals.counters
     if n := counters.get(ADDED_EOS, 0):
         notes.append(f"eos was added to {plural(n, 'document')} that did not end with it")
     if n := counters.get(UNTRAINED_FIRST, 0):

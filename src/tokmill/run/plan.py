@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tokmill.dataset.place import Place
     from tokmill.dataset.plan_file import PlanFile, TaskReading, TokenRulesEntry
     from tokmill.recipes.row_columns import RowRules
-    from tokmill.sources.token_files import TokenRules
+    from tokmill.sources.token_layouts import TokenRules
 
     Rows = Sequence[Sequence[Any]]
 
@@ -329,7 +329,7 @@ def _token_rules(entry: TokenRulesEntry | None) -> TokenRules | None:
     """Return how the files of an import are read; None for a run of text."""
     if entry is None:
         return None
-    from tokmill.sources.token_files import TokenRules  # a run of text needs none of it
+    from tokmill.sources.token_layouts import TokenRules  # a run of text needs none of it
 
     return TokenRules.of(entry)
 

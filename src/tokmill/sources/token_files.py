@@ -1,29 +1,26 @@
 """Files of tokens that another program wrote, and their documents in batches of bounded size.
 
-Megatron's `PREFIX.bin` and `PREFIX.idx` (see `dataset/sidecars.py`) may be of any integer type,
-with any number of sequences; a document of several sequences becomes one document. A mask stands
-beside the tokens as `PREFIX.mask`, a byte for each token of `PREFIX.bin`. datatrove's bytes are
-those of `trainers/datatrove.py`. nanoGPT's stream has no boundaries but eos: an eos inside a
-document divides it, and documents that were written without eos are one.
+What the layouts of `token_layouts.py` have in common. An index says where documents stand, or eos
+ends them. Where eos does, a document may begin in one file and end in the next one of its stream:
+it belongs to the file in which it begins, so that each file can be read alone.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tokmill.dataset.checked import CheckedFiles
 from tokmill.dataset.checksum import FileEntry
 from tokmill.dataset.contents import parse_export_record
-from tokmill.dataset.layout import DATASET_FILE, EXPORT_RECORD
-from tokmill.dataset.mapped import map_file
+from tokmill.dataset.layout import EXPORT_RECORD
 from tokmill.dataset.reader import read_intact_manifest, surrounding_dataset
-from tokmill.dataset.sidecars import HEADER, MAGIC, MAX_LENGTH
-from tokmill.errors import StorageError, UsageError, VerifyError
+from tokmill.dataset.sidecars import MAX_LENGTH
+from tokmill.errors import UsageError, VerifyError
 from tokmill.opening import open_regular, read_named
 from tokmill.storage import read_errors, storage_errors
 from tokmill.words import plural
@@ -33,20 +30,13 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.dataset.plan_file import TokenRulesEntry
-    from tokmill.sources.slices import SourceFile
-
     Numbers = npt.NDArray[np.int64]
 
 BLOCK_TOKENS = 1 << 20
 """Tokens, and entries of an index, that are read at once; a longer document is read alone."""
 
-_END = np.dtype("<u8")
-_DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
-_FLOATS, _FLAGS = (6, 7), 1
-
-_TWIN = "_mask"
-"""End of the prefix of masks that `tokmill export` writes beside the prefix of tokens."""
+_MOST_HELD = 1 << 28
+"""Tokens of a document that eos ends, which is held in memory: a longer one is a wrong eos."""
 
 _LOOKED_AT, _TELLING = 1 << 16, 64
 """Ids at the start of a stream that are looked at, and fewer that say nothing of their dtype."""
@@ -57,12 +47,22 @@ class Batch:
     """Whole documents, end to end.
 
     `tokens`: (n,) of the file's dtype. `mask`: (n,), 1 = trained; None without masks. `lengths`:
-    (n_documents,) in tokens, which sum to n.
+    (n_documents,) in tokens, which sum to n. `n_skipped`: tokens before them that are of no
+    document of this file.
     """
 
     tokens: npt.NDArray[Any]
     mask: npt.NDArray[np.uint8] | None
     lengths: Numbers
+    n_skipped: int = 0
+
+
+class Body(NamedTuple):
+    """The tokens of a file: how many, and the byte at which they begin."""
+
+    path: Path
+    n_tokens: int
+    first_byte: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,11 @@ class TokenFile:
         n_tokens: number of tokens in the file.
         index: the file with the ends of documents; None if eos ends them.
         mask: the file with a byte for each token, 1 = trained; None without masks.
+        first_byte: where the tokens begin.
+        header: another file that says how this one is read; None if there is none.
+        stream: the files of which this one is `number`, if documents run on from file to file.
+        number: see `stream`.
+        eos_first: whether eos stands before each document of the stream, and not behind it.
     """
 
     path: Path
@@ -84,6 +89,11 @@ class TokenFile:
     n_tokens: int
     index: Path | None = None
     mask: Path | None = None
+    first_byte: int = 0
+    header: Path | None = None
+    stream: Sequence[Body] = ()
+    number: int = 0
+    eos_first: bool = False
 
     @property
     def n_bytes(self) -> int:
@@ -92,18 +102,21 @@ class TokenFile:
 
     @property
     def paths(self) -> list[Path]:
-        """Return all files that are read."""
-        return [path for path in (self.path, self.index, self.mask) if path is not None]
+        """Return all files that are read, but for others of the stream."""
+        paths = (self.path, self.index, self.mask, self.header)
+        return [path for path in paths if path is not None]
 
     @property
     def stamp(self) -> str:
-        """Return what changes whenever the index or the mask is written; '' without them.
+        """Return what changes whenever a file beside it is written; '' if there is none.
 
         Raises:
             StorageError: one cannot be read.
         """
+        neighbours = [*self.stream[max(self.number - 1, 0) : self.number + 2]]
+        beside = [*self.paths[1:], *(one.path for one in neighbours if one.path != self.path)]
         stamps = []
-        for path in self.paths[1:]:
+        for path in beside:
             with storage_errors(path):
                 status = path.stat()
             stamps.append(f"{path.suffix} {status.st_size} {status.st_mtime_ns}")
@@ -124,23 +137,107 @@ class TokenFile:
         ends = np.append(0, np.cumsum(lengths))[bounds]
         of_documents = np.diff(ends)
         if int(of_documents.max(initial=0)) > MAX_LENGTH:
-            raise self.too_long()
+            raise VerifyError(f"{self.path}: a document of more than {MAX_LENGTH:,} tokens")
         first = 0
         while first < len(of_documents):
             last = int(np.searchsorted(ends, ends[first] + BLOCK_TOKENS, "right")) - 1
             last = max(last, first + 1)
             own = slice(int(bounds[first]), int(bounds[last]))
-            spans = _spans(starts[own], lengths[own])
-            mask = None if self.mask is None else _flags(self.mask, spans)
-            yield Batch(read(self.path, self.dtype, spans), mask, of_documents[first:last])
+            tokens, mask = self._read(_spans(starts[own], lengths[own]))
+            yield Batch(tokens, mask, of_documents[first:last])
             first = last
 
-    def too_long(self) -> VerifyError:
-        """Return the error of a document that no index can describe."""
-        return VerifyError(
-            f"{self.path}: a document of more than {MAX_LENGTH:,} tokens: name the token that "
-            "ends documents with --eos-token"
+    def documents_ending(self, ends: npt.NDArray[Any], origin: int = 0) -> Iterator[Batch]:
+        """Yield documents that stand one behind the other; see `documents`.
+
+        `ends`: (n_documents,) in tokens, mapped; `origin` is the first token of the file. Raises
+        `VerifyError` if they do not rise, too.
+        """
+        begin = 0
+        for some in blocks_of(len(ends)):
+            own = np.asarray(ends[some]).astype(np.int64) - origin
+            lengths = np.diff(own, prepend=begin)
+            if int(lengths.min()) < 0:
+                raise VerifyError(f"{self.index}: the ends of documents do not rise")
+            yield from self.documents(own - lengths, lengths, np.arange(len(own) + 1))
+            begin = int(own[-1])
+
+    def documents_at_eos(self, eos_id: int) -> Iterator[Batch]:
+        """Yield the documents that begin in the file, and that eos ends; the last may lack it.
+
+        A block in which none ends is read again, twice as long.
+
+        Raises:
+            VerifyError: a document is too long; or see `documents`.
+        """
+        first = self._first_start(eos_id)
+        start, n = first, BLOCK_TOKENS
+        while start < self.n_tokens:
+            n = min(n, self.n_tokens - start)
+            tokens, mask = self._read([(start, n)])
+            ends = np.flatnonzero(tokens == eos_id) + 1
+            if start + n == self.n_tokens and tokens[-1] != eos_id:
+                tokens = np.concatenate([tokens, *self._tail(eos_id)])
+                ends = np.append(ends, len(tokens))
+            lengths = np.diff(ends, prepend=0)
+            self._check_held(int(lengths.max() if len(ends) else n))
+            if len(ends):
+                stop = int(ends[-1])
+                mask = None if mask is None else mask[:stop]
+                yield Batch(tokens[:stop], mask, lengths, first)
+                start, n, first = start + stop, BLOCK_TOKENS, 0
+            else:
+                n *= 2
+
+    def _first_start(self, eos_id: int) -> int:
+        """Return where the first document begins that the file before does not own."""
+        before = [one for one in self.stream[: self.number] if one.n_tokens]
+        if not before:
+            begins_with_eos = self.n_tokens > 0 and int(self._own([(0, 1)])[0]) == eos_id
+            return 1 if self.eos_first and begins_with_eos else 0
+        last = read(
+            before[-1].path, self.dtype, [(before[-1].n_tokens - 1, 1)], before[-1].first_byte
         )
+        if last[0] == eos_id:
+            return 0
+        for some in blocks_of(self.n_tokens):
+            ends = np.flatnonzero(self._own([(some.start, some.stop - some.start)]) == eos_id)
+            if len(ends):
+                return int(some.start + ends[0] + 1)
+        return self.n_tokens
+
+    def _tail(self, eos_id: int) -> Iterator[npt.NDArray[Any]]:
+        """Yield what the last document has in the next files of the stream, with its eos."""
+        n_read = 0
+        for body in self.stream[self.number + 1 :]:
+            for some in blocks_of(body.n_tokens):
+                span = (some.start, some.stop - some.start)
+                tokens = read(body.path, self.dtype, [span], body.first_byte)
+                ends = np.flatnonzero(tokens == eos_id)
+                if len(ends):
+                    yield tokens[: ends[0] + 1]
+                    return
+                yield tokens
+                n_read += len(tokens)
+                self._check_held(n_read)
+
+    def _own(self, spans: Sequence[tuple[int, int]]) -> npt.NDArray[Any]:
+        return read(self.path, self.dtype, spans, self.first_byte)
+
+    def _read(
+        self, spans: Sequence[tuple[int, int]]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8] | None]:
+        """Return tokens of the file, and their mask."""
+        return self._own(spans), None if self.mask is None else _flags(self.mask, spans)
+
+    def _check_held(self, n_tokens: int) -> None:
+        """Check the length of a document without an end so far; raises `VerifyError`."""
+        most = min(MAX_LENGTH, _MOST_HELD)
+        if n_tokens > most:
+            raise VerifyError(
+                f"{self.path}: a document of more than {plural(most, 'token')}: name the token "
+                "that ends documents with --eos-token"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +248,20 @@ class Importer:
     command line names, in their order; it takes the path, the split, and the dtype if the user
     named it, else ''. `read`: yields the documents of a file in their order; it takes the id of eos
     too. Both raise `UsageError` for files of another layout, `VerifyError` for damaged ones.
+    `takes_dtype`: whether its files may not say the dtype. `runs_on`: whether documents run on from
+    file to file.
     """
 
     title: str
     find: Callable[[Path, str, str], list[TokenFile]]
     read: Callable[[TokenFile, int], Iterator[Batch]]
+    takes_dtype: bool = False
+    runs_on: bool = False
 
 
-def read(path: Path, dtype: np.dtype[Any], spans: Sequence[tuple[int, int]]) -> npt.NDArray[Any]:
+def read(
+    path: Path, dtype: np.dtype[Any], spans: Sequence[tuple[int, int]], first_byte: int = 0
+) -> npt.NDArray[Any]:
     """Return the values of spans of a file, end to end; each is its start and its length.
 
     Raises:
@@ -167,11 +270,17 @@ def read(path: Path, dtype: np.dtype[Any], spans: Sequence[tuple[int, int]]) -> 
     found = [np.empty(0, dtype)]
     with read_errors(path), open_regular(path, follow_links=True) as file:
         for start, n in spans:
-            file.seek(start * dtype.itemsize)
+            file.seek(first_byte + start * dtype.itemsize)
             found.append(np.fromfile(file, dtype, n))
             if len(found[-1]) < n:
                 raise ValueError("shorter than its index says")
     return np.concatenate(found)
+
+
+def blocks_of(n: int) -> Iterator[slice]:
+    """Yield the spans of n entries that are read at once."""
+    for start in range(0, n, BLOCK_TOKENS):
+        yield slice(start, min(start + BLOCK_TOKENS, n))
 
 
 def _spans(starts: Numbers, lengths: Numbers) -> list[tuple[int, int]]:
@@ -221,243 +330,14 @@ def files_below(path: Path, pattern: str, wanted: str) -> Sequence[Path]:
     return found
 
 
-def _find_megatron(path: Path, split: str, dtype: str) -> list[TokenFile]:
-    """Return the pairs of a prefix, a file of a pair or a directory."""
-    if not path.is_dir():
-        is_file = path.suffix in (".bin", ".idx")
-        path = path.with_suffix(".idx") if is_file else path.with_name(f"{path.name}.idx")
-    pairs = []
-    for index in files_below(path, "*.idx", "PREFIX.bin and PREFIX.idx, or a directory of them"):
-        is_shard = path.is_dir() and DATASET_FILE.fullmatch(index.name) is not None
-        # A dataset's own packed rows are its samples a second time.
-        if not (is_shard and index.name.startswith("packed-")):
-            is_val = is_shard and index.name.startswith("val-")
-            pairs.append(_pair(index, "val" if is_val else split))
-    return pairs
-
-
-def _pair(index: Path, split: str) -> TokenFile:
-    code, lengths, _, _ = _megatron_index(index)
-    if code == _FLAGS and index.stem.endswith(_TWIN):
-        new = f"{index.stem.removesuffix(_TWIN)}.mask"
-        raise UsageError(
-            f"{index}: a mask: rename {index.stem}.bin to {new}, and move {index.name} away"
-        )
-    if code not in _DTYPES:
-        kind = "floats" if code in _FLOATS else f"values of type {code}"
-        raise UsageError(f"{index}: holds {kind}, expected ids of tokens")
-    path, mask = index.with_suffix(".bin"), index.with_suffix(".mask")
-    if not path.is_file():
-        raise UsageError(f"{path}: expected beside {index.name}, found nothing")
-    file = TokenFile(path, split, np.dtype(_DTYPES[code]), int(lengths.sum(dtype=np.int64)), index)
-    if not mask.exists():
-        return file
-    n_flags, n_values = mask.stat().st_size, path.stat().st_size // file.dtype.itemsize
-    if n_flags != n_values:
-        raise VerifyError(
-            f"{mask}: {plural(n_flags, 'byte')}, expected one for each of the "
-            f"{plural(n_values, 'token')} of {path.name}"
-        )
-    return replace(file, mask=mask)
-
-
-def _megatron_index(index: Path) -> tuple[int, npt.NDArray[np.int32], Numbers, Numbers]:
-    """Return the code of the type, and the arrays of an index, mapped.
-
-    These are the lengths of sequences in tokens, their places in bytes, and the first sequence of
-    each document, with the number of sequences at the end.
-    """
-    with read_errors(index), open_regular(index, follow_links=True) as file:
-        header = file.read(HEADER.size)
-    if len(header) < HEADER.size or not header.startswith(MAGIC):
-        raise UsageError(f"{index}: not an index of Megatron (it does not begin with MMIDIDX)")
-    _, version, code, n, n_entries = HEADER.unpack(header)
-    if version != 1:
-        raise UsageError(f"{index}: version {version}, expected 1")
-    n_bytes, expected = index.stat().st_size, HEADER.size + 12 * n + 8 * n_entries
-    if n_bytes == expected + n:
-        raise UsageError(f"{index}: has modes of sequences: multimodal data cannot be imported")
-    if n_bytes != expected or not n_entries:
-        raise VerifyError(
-            f"{index}: {plural(n_bytes, 'byte')}, expected {expected:,} for "
-            f"{plural(n, 'sequence')} and {n_entries:,} document indices"
-        )
-    with read_errors(index):
-        body = map_file(index, offset=HEADER.size)
-    lengths, pointers = body[: 4 * n].view("<i4"), body[4 * n : 12 * n].view("<i8")
-    documents = body[12 * n :].view("<i8")
-    if int(documents[0]) != 0 or int(documents[-1]) != n:
-        raise VerifyError(
-            f"{index}: documents begin with sequence {documents[0]} and end with {documents[-1]}, "
-            f"expected 0 and {n}"
-        )
-    return code, lengths, pointers, documents
-
-
-def _read_megatron(file: TokenFile, eos_id: int) -> Iterator[Batch]:
-    """Yield documents in the order of the index, wherever their sequences stand in the file."""
-    _, lengths, pointers, documents = _megatron_index(file.index or file.path)
-    item_bytes, n_bytes = file.dtype.itemsize, file.path.stat().st_size
-    for at in range(0, len(documents) - 1, BLOCK_TOKENS):
-        bounds = np.array(documents[at : at + BLOCK_TOKENS + 1])
-        if int(np.diff(bounds).min()) < 0 or int(bounds[-1]) > len(lengths):
-            raise VerifyError(f"{file.index}: the sequences of documents do not rise")
-        own = slice(int(bounds[0]), int(bounds[-1]))
-        counts, begins = lengths[own].astype(np.int64), np.array(pointers[own])
-        lowest = min(int(counts.min(initial=0)), int(begins.min(initial=0)))
-        if lowest < 0 or (begins % item_bytes).any():
-            raise VerifyError(f"{file.index}: negative length, or pointer to no token")
-        if int(begins.max(initial=0)) > n_bytes:
-            raise VerifyError(f"{file.path}: shorter than its index says")
-        yield from file.documents(begins // item_bytes, counts, bounds - bounds[0])
-
-
-def _find_datatrove(path: Path, split: str, dtype: str) -> list[TokenFile]:
-    return [_with_index(one, split) for one in files_below(path, "*.ds", "X.ds files")]
-
-
-def _with_index(path: Path, split: str) -> TokenFile:
-    index, loss = path.with_name(f"{path.name}.index"), path.with_name(f"{path.name}.loss")
-    if not index.is_file():
-        raise UsageError(f"{index}: missing: without it, the ends of documents are unknown")
-    n_ends, rest = divmod(index.stat().st_size, _END.itemsize)
-    if rest:
-        raise VerifyError(
-            f"{index}: {plural(index.stat().st_size, 'byte')} are no whole number of 8-byte ends "
-            "of documents: it is damaged"
-        )
-    n_tokens = int(read(index, _END, [(n_ends - 1, 1)])[0]) if n_ends else 0
-    n_bytes = path.stat().st_size
-    item_bytes = n_bytes // n_tokens if n_tokens else 2
-    if item_bytes not in (2, 4) or item_bytes * n_tokens != n_bytes:
-        raise VerifyError(
-            f"{path}: {plural(n_bytes, 'byte')} for the {plural(n_tokens, 'token')} of its index, "
-            "expected 2 or 4 each"
-        )
-    if loss.exists() and loss.stat().st_size != n_tokens:
-        raise VerifyError(f"{loss}: {plural(loss.stat().st_size, 'byte')}, expected {n_tokens:,}")
-    mask = loss if loss.exists() else None
-    return TokenFile(path, split, np.dtype(f"<u{item_bytes}"), n_tokens, index, mask)
-
-
-def _read_datatrove(file: TokenFile, eos_id: int) -> Iterator[Batch]:
-    index = file.index or file.path
-    n_ends, begin = index.stat().st_size // _END.itemsize, 0
-    for at in range(0, n_ends, BLOCK_TOKENS):
-        ends = read(index, _END, [(at, min(BLOCK_TOKENS, n_ends - at))]).astype(np.int64)
-        lengths = np.diff(ends, prepend=begin)
-        if int(lengths.min()) < 0:
-            raise VerifyError(f"{index}: the ends of documents do not rise")
-        yield from file.documents(ends - lengths, lengths, np.arange(len(ends) + 1))
-        begin = int(ends[-1])
-
-
-def _find_nanogpt(path: Path, split: str, dtype: str) -> list[TokenFile]:
-    """Return a file, or `train.bin` and `val.bin` of a directory."""
-    places = [(path, split)]
-    if path.is_dir():
-        splits = ("train", "val") if split == "train" else ("val",)
-        places = [(path / f"{one}.bin", one) for one in splits]
-        places = [(one, name) for one, name in places if one.is_file()]
-    if not places or not places[0][0].is_file():
-        raise UsageError(f"{path}: expected a .bin file, or a directory with train.bin")
-    kind = np.dtype("<u4") if dtype == "uint32" else np.dtype("<u2")
-    if kind.itemsize == 2:
-        _check_not_wide(places[0][0])
-    found = []
-    for one, name in places:
-        n_bytes = one.stat().st_size
-        if n_bytes % kind.itemsize:
-            raise UsageError(
-                f"{one}: {n_bytes:,} bytes are no whole number of {kind.itemsize}-byte tokens: "
-                "choose another --dtype"
-            )
-        found.append(TokenFile(one, name, kind, n_bytes // kind.itemsize))
-    return found
-
-
-def _check_not_wide(path: Path) -> None:
+def check_not_wide(path: Path, first_byte: int = 0) -> None:
     """Check that a stream read as uint16 is not one of uint32; raises `UsageError`.
 
     The upper halves of ids below 2^18 are 0 to 3, which no text has as every second id.
     """
-    first = read(path, np.dtype("<u2"), [(0, min(_LOOKED_AT, path.stat().st_size // 2))])
+    n = (path.stat().st_size - first_byte) // 2
+    first = read(path, np.dtype("<u2"), [(0, min(_LOOKED_AT, n))], first_byte)
     if len(first) >= _TELLING and first[1::2].max() < 4 <= first[::2].max():
         raise UsageError(
             f"{path}: every second id is below 4, as in a file of uint32: --dtype uint32 reads it"
         )
-
-
-def _read_nanogpt(file: TokenFile, eos_id: int) -> Iterator[Batch]:
-    """Yield the documents that end in a block; where none does, a block twice as long is read."""
-    start, n = 0, BLOCK_TOKENS
-    while start < file.n_tokens:
-        tokens = read(file.path, file.dtype, [(start, min(n, file.n_tokens - start))])
-        ends = np.flatnonzero(tokens == eos_id) + 1
-        if start + len(tokens) == file.n_tokens and tokens[-1] != eos_id:
-            ends = np.append(ends, len(tokens))
-        lengths = np.diff(ends, prepend=0)
-        if int(lengths.max() if len(ends) else len(tokens)) > MAX_LENGTH:
-            raise file.too_long()
-        if len(ends):
-            yield Batch(tokens[: ends[-1]], None, lengths)
-            start, n = start + int(ends[-1]), BLOCK_TOKENS
-        else:
-            n *= 2
-
-
-MEGATRON = Importer("Megatron-LM", _find_megatron, _read_megatron)
-NANOGPT = Importer("nanoGPT", _find_nanogpt, _read_nanogpt)
-DATATROVE = Importer("datatrove", _find_datatrove, _read_datatrove)
-
-IMPORTERS: dict[str, Importer] = {"megatron": MEGATRON, "datatrove": DATATROVE, "nanogpt": NANOGPT}
-"""The programs whose files can be read, by the name in `tokmill import --from`."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenRules:
-    """How the files of an import are read.
-
-    Attributes:
-        trainer: the program that wrote them, a key of `IMPORTERS`.
-        adds_eos: whether eos is added to documents that do not end with it.
-        dtype: of ids, if the layout does not record it; ''.
-        val: the paths of the files that are of the val split.
-    """
-
-    trainer: str
-    adds_eos: bool = False
-    dtype: str = ""
-    val: tuple[str, ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "trainer": self.trainer,
-            "adds_eos": self.adds_eos,
-            "dtype": self.dtype,
-            "val": list(self.val),
-        }
-
-    @classmethod
-    def of(cls, entry: TokenRulesEntry) -> TokenRules:
-        """Return the rules that a plan states; raises `ValueError` for another trainer."""
-        if entry.trainer not in IMPORTERS:
-            raise ValueError(f"trainer {entry.trainer!r}")
-        return cls(entry.trainer, entry.adds_eos, entry.dtype, entry.val)
-
-    def open(self, file: SourceFile) -> TokenFile:
-        """Return a file of the plan, with what stands beside it.
-
-        Raises:
-            TokmillError: it is damaged, or gone.
-            StorageError: its index or its mask is not the one of the plan.
-        """
-        split = "val" if file.path in self.val else "train"
-        opened = IMPORTERS[self.trainer].find(Path(file.path), split, self.dtype)[0]
-        if opened.stamp != file.stamp:
-            raise StorageError(
-                f"{file.path}: its index or its mask was changed since the run was planned: plan "
-                "the run again, into another output or with --overwrite"
-            )
-        return opened

@@ -160,7 +160,7 @@ def test_a_file_beside_the_tokens_that_changes_is_found(
     output = str(tmp_path / "array")
     assert CliRunner().invoke(cli, [*command, "-o", output, "--write-plan"]).exit_code == 0
     path.write_bytes(path.read_bytes())
-    with pytest.raises(StorageError, match=r"its index or its mask was changed since"):
+    with pytest.raises(StorageError, match=r"a file beside it was changed since"):
         tokmill.run_part(output, index=0, of=1)
 
 
