@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 
 from tokmill.errors import StateError, StorageError, VerifyError
 from tokmill.opening import open_regular
+from tokmill.urls import shown_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -76,16 +77,16 @@ def read_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except PermissionError as error:
-        raise StorageError(f"{path}: {str(error.strerror).lower()}") from None
+        raise StorageError(f"{shown_place(path)}: {str(error.strerror).lower()}") from None
     except OSError as error:
         if error.errno == errno.EMFILE:
             raise StorageError(
                 f"{path}: too many open files: raise the limit (ulimit -n)"
             ) from None
         said = str(error) if error.filename else error.strerror or str(error)
-        raise VerifyError(f"{path}: {said}") from None
+        raise VerifyError(f"{shown_place(path)}: {said}") from None
     except ValueError as error:
-        raise VerifyError(f"{path}: {error}") from None
+        raise VerifyError(f"{shown_place(path)}: {error}") from None
 
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

@@ -6,7 +6,8 @@ import pytest
 
 from tokmill.dataset.checksum import digest_of
 from tokmill.errors import StorageError, UsageError
-from tokmill.place import bucket, open_place, stores
+from tokmill.place import bucket, open_place
+from tokmill.stores import connections as stores
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from itertools import pairwise
 import pytest
 
 from tokmill.errors import StorageError
-from tokmill.place.objects import MOST_BYTES, ObjectFile, look
-from tokmill.place.stores import FileSystemObjects
+from tokmill.stores.connections import FileSystemObjects
+from tokmill.stores.objects import MOST_BYTES, ObjectFile, look
 
 pytest.importorskip("fsspec")
 
@@ -49,7 +49,7 @@ def test_any_order_of_ranges_gives_the_bytes_of_a_file(big):
 
 
 def test_an_object_that_becomes_shorter_is_named(big, store, monkeypatch):
-    monkeypatch.setattr("tokmill.place.stores.time.sleep", lambda _: None)
+    monkeypatch.setattr("tokmill.stores.connections.time.sleep", lambda _: None)
     file = ObjectFile(big)
     store.write("big.bin", b"short")
     with pytest.raises(

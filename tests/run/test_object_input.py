@@ -13,8 +13,8 @@ import pytest
 
 from tokmill.api.jobs import verify_dataset
 from tokmill.errors import StateError, StorageError
-from tokmill.place.stores import FileSystemObjects
 from tokmill.run.finish import run
+from tokmill.stores.connections import FileSystemObjects
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -73,7 +73,7 @@ def long(store, configure, out, monkeypatch, asked_ranges):
         ("_AHEAD_FROM_BYTES", 1),
         ("MOST_BYTES", 32_000),
     ):
-        monkeypatch.setattr(f"tokmill.place.objects.{name}", n_bytes)
+        monkeypatch.setattr(f"tokmill.stores.objects.{name}", n_bytes)
     config = configure(
         out, f"{store.url}/a.jsonl", shard_tokens=5000, block_bytes=4000, renderer="text",
         max_reject_fraction=1.0,

@@ -23,6 +23,7 @@ from tokmill.settings.names import by_keyword, keyword_errors, settings_of
 from tokmill.settings.schema import BILL_SECTIONS
 from tokmill.settings.signature import with_settings
 from tokmill.trainers.options import ExportOptions
+from tokmill.urls import shown_place
 from tokmill.words import plural, rows_html, rows_text
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Dataset:
     def __repr__(self) -> str:
         split = f", split={self._split!r}" if self._split else ""
         counts = f"{plural(len(self), 'document')}, {plural(self.n_tokens, 'token')}"
-        return f"<Dataset {str(self.directory)!r}{split}: {counts}>"
+        return f"<Dataset {shown_place(self.directory)!r}{split}: {counts}>"
 
     def __str__(self) -> str:
         """Return the rows that `tokmill pretrain` and `tokmill sft` print at their end."""
@@ -87,7 +88,7 @@ class Dataset:
 
         if self._split:
             return [("split", self._split), ("holds", repr(self).rpartition(": ")[2].rstrip(">"))]
-        return summary_rows(self._manifest, str(self.directory), self.n_bytes)
+        return summary_rows(self._manifest, shown_place(self.directory), self.n_bytes)
 
     def __enter__(self) -> Self:
         return self
@@ -193,7 +194,9 @@ class Dataset:
         shard, place = self._documents.find(number)
         mask = shard.sample_mask(place)
         if mask is None:
-            raise UsageError(f"{self.directory}: no masks: a {self.kind} dataset trains all tokens")
+            raise UsageError(
+                f"{shown_place(self.directory)}: no masks: a {self.kind} dataset trains all tokens"
+            )
         return mask
 
     def weight(self, number: SupportsIndex) -> npt.NDArray[np.float32]:
@@ -205,7 +208,9 @@ class Dataset:
         """
         shard, place = self._documents.find(number)
         if shard.weights is None:
-            raise UsageError(f"{self.directory}: no weights: make the dataset with weights='file'")
+            raise UsageError(
+                f"{shown_place(self.directory)}: no weights: make the dataset with weights='file'"
+            )
         weights: npt.NDArray[np.float32] = shard.weights[shard.span(place)]
         return weights
 
@@ -349,7 +354,9 @@ class Dataset:
             VerifyError: their file is missing or damaged.
         """
         if not self._manifest.keep:
-            raise UsageError(f"{self.directory}: no metadata: make the dataset with keep=['url']")
+            raise UsageError(
+                f"{shown_place(self.directory)}: no metadata: make the dataset with keep=['url']"
+            )
         return dict(self._documents.metadata(number).to_pylist()[0])
 
     @cached_property

@@ -88,16 +88,14 @@ def pack(directory: str | Path, length: int | str, last: str, split: str) -> Man
 
 
 def finished_manifest(directory: Path) -> Manifest:
-    """Return the manifest of a finished dataset.
+    """Return the manifest of a finished dataset, in a directory or in a store.
 
     Raises:
         TokmillError: there is no such dataset, or a run is writing it.
     """
-    from tokmill.dataset.reader import manifest_in, read_manifest
-    from tokmill.place import open_place
+    from tokmill.dataset.reader import read_manifest
 
-    url = store_url(directory)
-    return manifest_in(open_place(url)) if url else read_manifest(directory)
+    return read_manifest(directory)
 
 
 def run_config(

@@ -18,6 +18,7 @@ from tokmill.bill.formula import Bill, Formula, Line
 from tokmill.errors import StorageError, UsageError, VerifyError
 from tokmill.opening import open_regular
 from tokmill.settings.training import TrainingSettings
+from tokmill.urls import shown_place, store_url
 
 ITEM_BYTES = {"uint16": 2, "uint32": 4}
 """Bytes per token, by dtype in the manifest."""
@@ -235,7 +236,8 @@ class OnDisk:
         directory: its directory; "" if settings describe the dataset.
         size: its tokens and documents.
         bill: bytes by kind of file.
-        free_bytes: free space of the file system; None if settings describe the dataset.
+        free_bytes: free space of the file system; None in a store, and if settings describe the
+            dataset.
         found: splits, sources and files; None if settings describe the dataset.
     """
 
@@ -287,20 +289,22 @@ def read_dataset(dataset: str | Path | OpenDataset) -> tuple[Path, dict[str, Any
 
 
 def on_disk(directory: Path, manifest: Mapping[str, Any]) -> OnDisk:
-    """Return the size of a finished dataset.
+    """Return the size of a finished dataset; of one in a store, by its manifest alone.
 
     Raises:
         VerifyError: a file is missing, or its size differs from the manifest.
         StorageError: the directory cannot be read.
     """
+    where, is_stored = shown_place(directory), bool(store_url(directory))
     try:
-        files = dataset_disk(manifest, _file_sizes(directory))
-        free = shutil.disk_usage(directory).free
-        return OnDisk(str(directory), dataset_size(manifest), files.bill, free, files)
+        sizes = _listed_sizes(manifest) if is_stored else _file_sizes(directory)
+        files = dataset_disk(manifest, sizes)
+        free = None if is_stored else shutil.disk_usage(directory).free
+        return OnDisk(where, dataset_size(manifest), files.bill, free, files)
     except OSError as error:
-        raise StorageError(f"{directory}: {(error.strerror or str(error)).lower()}") from error
+        raise StorageError(f"{where}: {(error.strerror or str(error)).lower()}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise VerifyError(f"{directory / 'manifest.json'}: damaged manifest: {error!r}") from None
+        raise VerifyError(f"{where}/manifest.json: damaged manifest: {error!r}") from None
 
 
 def assumed_disk(training: TrainingSettings, vocabulary: int) -> OnDisk | None:
@@ -425,6 +429,21 @@ def _file_sizes(directory: Path) -> dict[str, int]:
         for folder, _, names in os.walk(directory, onerror=refuse)
         for path in (Path(folder, name) for name in sorted(names))
     }
+
+
+def _listed_sizes(manifest: Mapping[str, Any]) -> dict[str, int]:
+    """Return the bytes of every file that a manifest lists, and its own, by relative path.
+
+    It is written as JSON without blanks, with a line for each key, and for each row of a list of
+    lists or objects.
+    """
+    n_bytes = len(json.dumps(manifest, sort_keys=True, separators=(",", ":")))
+    n_bytes += 2 + len(manifest)
+    for value in manifest.values():
+        if isinstance(value, list) and value and isinstance(value[0], list | dict):
+            n_bytes += 1 + len(value)
+    sizes = {entry["name"]: int(entry["bytes"]) for entry in manifest["files"]}
+    return {**sizes, "manifest.json": n_bytes}
 
 
 def _symbols(size: DatasetSize) -> dict[str, float]:

@@ -18,6 +18,7 @@ from tokmill.cli.screen import print_tables, show, show_json, show_rows, warn
 from tokmill.errors import TokmillError, UsageError
 from tokmill.settings.load import argument_values
 from tokmill.settings.schema import BILL_SECTIONS, Config
+from tokmill.urls import shown_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -171,7 +172,8 @@ def show_at_end(config: Config, manifest: Manifest) -> None:
         return
     show()
     show_bill(
-        bill, more=f"tokmill report {shlex.quote(str(directory))} --all, or --explain (formulas)"
+        bill,
+        more=f"tokmill report {shlex.quote(shown_place(directory))} --all, or --explain (formulas)",
     )
 
 

@@ -13,6 +13,7 @@ import click
 from tokmill.cli.options import choice_options, directory_argument, moved_tokenizer
 from tokmill.cli.screen import show, show_json, show_styled
 from tokmill.errors import UsageError
+from tokmill.urls import shown_place
 from tokmill.words import plural, printable, size
 
 if TYPE_CHECKING:
@@ -160,7 +161,12 @@ def _write_page(
     from tokmill.page.web_page import write_page
 
     page = sample_page(
-        str(directory), manifest, samples, heading=heading, max_chars=max_chars, show_ids=show_ids
+        shown_place(directory),
+        manifest,
+        samples,
+        heading=heading,
+        max_chars=max_chars,
+        show_ids=show_ids,
     )
     kind = "sample" if manifest.is_sft else "document"
     show(f"{html}: {plural(len(samples), kind)}, {size(write_page(html, page))}")

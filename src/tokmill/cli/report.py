@@ -18,6 +18,7 @@ from tokmill.cli.options import (
 )
 from tokmill.cli.screen import print_tables, show, show_rows
 from tokmill.errors import UsageError
+from tokmill.urls import shown_place
 from tokmill.words import size
 
 
@@ -90,7 +91,7 @@ def command(
     print_bill(bill, only, measure, everything=everything, explain=explain, as_json=as_json)
     if not (only or as_json):
         show()
-        show_rows(detail_rows(manifest, str(directory)))
+        show_rows(detail_rows(manifest, shown_place(directory)))
     if field:
         counts = counts_by_field(directory, manifest, field)
         show()

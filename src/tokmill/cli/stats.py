@@ -10,6 +10,7 @@ import click
 from tokmill.cli.by_field import field_option, field_table
 from tokmill.cli.options import directory_argument, moved_tokenizer
 from tokmill.cli.screen import print_tables, show, show_json, show_rows
+from tokmill.urls import shown_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -48,7 +49,7 @@ def command(directory: Path, tokenizer: str, field: str, as_json: bool) -> None:
     if as_json:
         show_json(statistics.as_json())
         return
-    told = dict(detail_rows(manifest, str(directory)))
+    told = dict(detail_rows(manifest, shown_place(directory)))
     names = ("tokens", "trained tokens", "records", "drops", "rejects", "unread")
     show_rows([
         *((name, told[name]) for name in names if name in told),

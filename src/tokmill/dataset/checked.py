@@ -25,13 +25,15 @@ from tokmill.dataset.layout import MANIFEST
 from tokmill.errors import StorageError, VerifyError
 from tokmill.opening import open_regular
 from tokmill.storage import read_errors
+from tokmill.urls import shown_place, store_url
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from tokmill.dataset.checksum import FileEntry
+    from tokmill.stores.connections import Entry
 
 _CHUNK_BYTES = 256 << 10
 """Bytes that are read, summed and written at once: few enough for the cache of a core."""
@@ -43,7 +45,7 @@ class Stamp(NamedTuple):
     `changed` differs then, too, and also when a link to it was made or its times were set.
     """
 
-    written: tuple[int, ...]
+    written: tuple[int | str, ...]
     changed: int
 
 
@@ -62,6 +64,7 @@ class CheckedFiles:
         self.stamps: dict[Path, Stamp] = {}
         self.summed: set[Path] = set()
         self._digests: dict[Path, Digest] = {}
+        self._listed: dict[str, Entry] | None = None  # the objects of a store
 
     @classmethod
     def of(cls, directory: Path, entries: Iterable[FileEntry]) -> CheckedFiles:
@@ -103,7 +106,7 @@ class CheckedFiles:
 
     def newer(self, paths: Iterable[Path]) -> list[Path]:
         """Return the files that were written after the manifest."""
-        if self.directory is None:
+        if self.directory is None or store_url(self.directory):  # objects are not linked
             return []
         manifest_ns = (self.directory / MANIFEST).stat().st_mtime_ns
         return [path for path in paths if path.stat().st_mtime_ns > manifest_ns]
@@ -119,21 +122,12 @@ class CheckedFiles:
             OSError: `file` cannot be written.
         """
         self.watch([path])
-        with read_errors(path):
-            old: Any = open_regular(path, follow_links=True)
-        buffer = memoryview(bytearray(min(_CHUNK_BYTES, max(0, stop - start))))
-        with old:
-            old.seek(start)
-            while start < stop:
-                with read_errors(path):
-                    n_read = old.readinto(buffer[: stop - start])
-                if not n_read:
-                    raise VerifyError(f"{path}: ends at byte {start:,}, expected {stop:,}")
-                chunk = buffer[:n_read]
-                if file is not None:
-                    file.write(chunk)
-                self.add(path, start, chunk)
-                start += n_read
+        chunks = _stored_chunks if store_url(path) else _chunks
+        for chunk in chunks(path, start, stop):
+            if file is not None:
+                file.write(chunk)
+            self.add(path, start, chunk)
+            start += len(chunk)
 
     def add(self, path: Path, start: int, data: memoryview) -> None:
         """Sum bytes that were read of a file in another way, if they stand behind those before.
@@ -157,10 +151,12 @@ class CheckedFiles:
         Raises:
             VerifyError: one was, or is damaged, or is gone.
         """
+        self._listed = None
         for path, before in self.stamps.items():
             now = self._stamp(path)
             if now.written != before.written:
-                raise VerifyError(f"{path}: was written to while it was read{self._remedy}")
+                where = shown_place(path)
+                raise VerifyError(f"{where}: was written to while it was read{self._remedy}")
             if now != before and path in self.summed:
                 self._digests.pop(path, None)
                 self._sum(path)
@@ -168,7 +164,9 @@ class CheckedFiles:
     @property
     def _remedy(self) -> str:
         return (
-            "" if self.directory is None else f"; see tokmill verify {quote(str(self.directory))}"
+            ""
+            if self.directory is None
+            else f"; see tokmill verify {quote(shown_place(self.directory))}"
         )
 
     def _digest(self, path: Path) -> Digest:
@@ -186,12 +184,16 @@ class CheckedFiles:
         entry, digest = self.entries[path], self._digest(path)
         if digest.checksum() != entry.checksum:
             raise VerifyError(
-                f"{path}: its {plural(entry.n_bytes, 'byte')} are not those of the manifest "
+                f"{shown_place(path)}: "
+                f"its {plural(entry.n_bytes, 'byte')} are not those of the manifest "
                 f"({entry.algorithm}): the dataset is damaged{self._remedy}"
             )
         self.summed.add(path)
 
     def _stamp(self, path: Path) -> Stamp:
+        """Return the stamp of a file that has the size of the manifest."""
+        if self.directory is not None and store_url(self.directory):
+            return self._stored_stamp(self.directory, path)
         try:
             status = path.stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -208,3 +210,46 @@ class CheckedFiles:
             raise StorageError(f"{path}: permission denied")
         written = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         return Stamp(written, status.st_ctime_ns)
+
+    def _stored_stamp(self, directory: Path, path: Path) -> Stamp:
+        """Return the stamp of an object; all of them are listed together."""
+        if self._listed is None:
+            from tokmill.stores.connections import open_store  # few datasets are in a store
+
+            self._listed = open_store(store_url(directory)).entries()
+        where = shown_place(path)
+        found = self._listed.get(path.relative_to(directory).as_posix())
+        if found is None:
+            raise VerifyError(f"{where}: missing{self._remedy}")
+        if path in self.entries and found.n_bytes != self.entries[path].n_bytes:
+            raise VerifyError(
+                f"{where}: {plural(found.n_bytes, 'byte')}, the manifest says "
+                f"{self.entries[path].n_bytes:,}{self._remedy}"
+            )
+        return Stamp((found.stamp, found.n_bytes), 0)
+
+
+def _chunks(path: Path, start: int, stop: int) -> Iterator[memoryview]:
+    """Yield bytes of a file; a chunk is overwritten by the next one."""
+    with read_errors(path):
+        file: Any = open_regular(path, follow_links=True)
+    buffer = memoryview(bytearray(min(_CHUNK_BYTES, max(0, stop - start))))
+    with file:
+        file.seek(start)
+        while start < stop:
+            with read_errors(path):
+                n_read = file.readinto(buffer[: stop - start])
+            if not n_read:
+                raise VerifyError(f"{path}: ends at byte {start:,}, expected {stop:,}")
+            yield buffer[:n_read]
+            start += n_read
+
+
+def _stored_chunks(path: Path, start: int, stop: int) -> Iterator[memoryview]:
+    """Yield bytes of an object."""
+    from tokmill.stores.objects import located  # few datasets are in a store
+
+    store, name = located(store_url(path))
+    with read_errors(path):
+        for piece in store.pieces(name, start, stop):
+            yield memoryview(piece)

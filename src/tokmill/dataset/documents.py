@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.checksum import digest_of
-from tokmill.dataset.file_array import MappedFile, OpenFile
+from tokmill.dataset.file_array import MappedFile, open_file
 from tokmill.dataset.identity import identity_of, replaced
 from tokmill.dataset.layout import MANIFEST, PLAN, SIDECARS
 from tokmill.dataset.reader import Shard, open_shard, read_manifest
@@ -29,7 +29,7 @@ from tokmill.dataset.sidecars import HEADER, METADATA, open_index, read_metadata
 from tokmill.errors import VerifyError
 from tokmill.opening import open_regular
 from tokmill.storage import read_errors, storage_errors
-from tokmill.urls import refuse_store, store_url
+from tokmill.urls import shown_place, store_url
 from tokmill.words import plural
 
 if TYPE_CHECKING:
@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from tokmill.dataset.file_array import DataFile
     from tokmill.dataset.manifest import Manifest
 
+    Stamp = tuple[int | str, ...]
     Index = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]
 
 MOST_OPEN = 32
@@ -112,7 +114,9 @@ class Documents:
         asked, total = operator.index(number), len(self)
         document = asked + total if asked < 0 else asked
         if not 0 <= document < total:
-            raise IndexError(f"{self.directory}: no document {asked}; it holds {total:,}")
+            raise IndexError(
+                f"{shown_place(self.directory)}: no document {asked}; it holds {total:,}"
+            )
         index = int(np.searchsorted(self.stops, document, side="right"))
         return index, document - int(self.firsts[index])
 
@@ -129,14 +133,12 @@ class Documents:
 
     def metadata(self, start: SupportsIndex, n: int = 1) -> pa.Table:
         """Return the fields that were kept of `n` documents of one shard; raises as `find`."""
-        refuse_store(self.directory)
         index, place = self.place(start)
         path = self.directory / f"{self.entries[index].name}.{METADATA}"
         return read_metadata(path, self.manifest.keep, place, place + n)
 
     def shard(self, index: int) -> Shard:
         """Return shard `index` of `entries`; see `find`."""
-        refuse_store(self.directory)
         return self._opened(index)
 
     def shards(self) -> Iterator[Shard]:
@@ -175,8 +177,8 @@ class ShardFiles:
         self._root = str(documents.directory)
         self._tokens = np.array([entry.tokens for entry in documents.entries], np.int64)
         self._is_finished = bool(manifest.sha256)
-        self._checked_plan: tuple[int, int, int, int] | None = None
-        self._seen: tuple[int, int, int, int] | None = None
+        self._checked_plan: Stamp | None = None
+        self._seen: Stamp | None = None
         self._next_look_s = 0.0
         self.dtypes: dict[str, np.dtype[Any]] = {
             "bin": np.dtype(manifest.dtype).newbyteorder("<"),
@@ -208,7 +210,8 @@ class ShardFiles:
         if seen is None:
             if not self._is_repaired():
                 raise VerifyError(
-                    f"{directory}: the dataset was moved or removed after it was opened"
+                    f"{shown_place(directory)}: "
+                    "the dataset was moved or removed after it was opened"
                 )
         elif seen != self._seen:
             now = read_manifest(directory)
@@ -259,7 +262,8 @@ class ShardFiles:
                     entry, last = entries[shard], shard
                     path = f"{self._root}/{entry.name}.{ending}"
                     file = opened(path, entry.tokens * item, identity)
-                if os.preadv(file.fd, (data[target : target + length],), start) != length:
+                into_span = (data[target : target + length],)
+                if file.fd < 0 or os.preadv(file.fd, into_span, start) != length:
                     file.read_into(data[target : target + length], start)
         except OSError as error:
             with read_errors(Path(path)):
@@ -346,7 +350,7 @@ def close_files() -> None:
 
 @cache
 def _caches() -> tuple[
-    Callable[[str, int, str], OpenFile], Callable[[str, int, int, str], _MappedIndex]
+    Callable[[str, int, str], DataFile], Callable[[str, int, int, str], _MappedIndex]
 ]:
     """Return what opens a file, and an index; those of the process that were used last stay open.
 
@@ -357,8 +361,14 @@ def _caches() -> tuple[
     return lru_cache(most_open)(_opened), lru_cache(most_open)(_index)
 
 
-def _stamp(path: Path) -> tuple[int, int, int, int] | None:
+def _stamp(path: Path) -> Stamp | None:
     """Return what differs when a file is another one, or was written to; None without a file."""
+    if url := store_url(path):
+        from tokmill.stores.objects import located  # few datasets are in a store
+
+        store, name = located(url)
+        entry = store.entry(name)
+        return None if entry is None else (entry.stamp, entry.n_bytes)
     with storage_errors(path):
         try:
             status = path.stat()
@@ -374,9 +384,9 @@ def _most_descriptors() -> int:
     return 16_384 if limit == resource.RLIM_INFINITY else min(limit, 16_384)
 
 
-def _opened(path: str, n_bytes: int, _identity: str) -> OpenFile:
+def _opened(path: str, n_bytes: int, _identity: str) -> DataFile:
     with read_errors(Path(path)):
-        file = OpenFile(path)
+        file = open_file(path)
     if file.n_bytes != n_bytes:
         raise VerifyError(
             f"{path}: {plural(file.n_bytes, 'byte')}, {n_bytes:,} by the manifest; "

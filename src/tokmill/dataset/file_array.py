@@ -15,13 +15,15 @@ import operator
 import os
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
 from tokmill.errors import VerifyError
 from tokmill.opening import open_regular
 from tokmill.storage import read_errors
+from tokmill.urls import store_url
 from tokmill.words import plural
 
 if TYPE_CHECKING:
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 20
 """Numbers that are read at once for places here and there."""
+
+_COPIED_BYTES = 32 << 20
+"""Bytes of an object that are in memory while it is copied to a temporary file."""
 
 _LARGE = 4 << 20
 """From so many bytes on NumPy asks the system for large pages: a read takes half as long."""
@@ -45,6 +50,13 @@ class OpenFile:
         self.path = str(path)
         with open_regular(Path(path), follow_links=True) as file:
             self.fd = os.dup(file.fileno())
+
+    @classmethod
+    def of(cls, path: str, file: IO[bytes]) -> Self:
+        """Return a file that is open already; `path`: for messages."""
+        found = cls.__new__(cls)
+        found.path, found.fd = path, os.dup(file.fileno())
+        return found
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         if hasattr(self, "fd"):
@@ -95,12 +107,64 @@ class OpenFile:
         )
 
 
+class DataFile(Protocol):
+    """A file that is read by position: an `OpenFile`, or a `StoredFile` of a store.
+
+    Attributes:
+        path: for messages.
+        fd: its descriptor; -1 without one.
+    """
+
+    path: str
+    fd: int
+
+    @property
+    def n_bytes(self) -> int:
+        """Return its size now."""
+
+    def read(self, start: int, n_bytes: int) -> bytes:
+        """Return bytes at a position; see `OpenFile.read`."""
+
+    def read_into(self, into: memoryview, start: int) -> None:
+        """Fill bytes from a position; raises as `read`."""
+
+
+def open_file(path: Path | str) -> DataFile:
+    """Open a file of a dataset, on a disk or in a store; raises `OSError`."""
+    path = Path(path)
+    if not store_url(path):
+        return OpenFile(path)
+    from tokmill.dataset.stored_file import StoredFile  # few datasets are in a store
+
+    return StoredFile(path)
+
+
+def local_file(path: Path | str) -> OpenFile:
+    """Open a file of a dataset on a disk; one in a store is copied to a temporary file first.
+
+    The copy has no name, so that it goes with the last process that has it open.
+
+    Raises:
+        OSError: it cannot be opened or copied.
+        StorageError: the store cannot be read.
+    """
+    path = Path(path)
+    if not store_url(path):
+        return OpenFile(path)
+    stored = open_file(path)
+    with TemporaryFile(prefix="tokmill-") as copy:
+        for start in range(0, stored.n_bytes, _COPIED_BYTES):
+            copy.write(stored.read(start, min(_COPIED_BYTES, stored.n_bytes - start)))
+        copy.flush()
+        return OpenFile.of(stored.path, copy)
+
+
 class MappedFile:
     """A file that is mapped; its arrays are to be read at once after `check`."""
 
     def __init__(self, path: Path | str) -> None:
-        """Map a file; raises `OSError`, or `ValueError` if it is empty."""
-        self._file = OpenFile(path)
+        """Map a file; raises as `local_file`, and `ValueError` if it is empty."""
+        self._file = local_file(path)
         self._n_bytes = self._file.n_bytes
         self._map = mmap(self._file.fd, self._n_bytes, access=ACCESS_READ)
 
@@ -126,7 +190,7 @@ class FileArray:
 
     __slots__ = ("_file", "_n", "_start", "dtype", "itemsize")
 
-    def __init__(self, file: OpenFile, dtype: npt.DTypeLike, start: int = 0, n: int = -1) -> None:
+    def __init__(self, file: DataFile, dtype: npt.DTypeLike, start: int = 0, n: int = -1) -> None:
         """Take `n` numbers from byte `start` on; -1: all of the file, whose rest is ignored."""
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.itemsize = self.dtype.itemsize

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.dataset.checksum import canonical_json, sha256_hex
 from tokmill.dataset.layout import MANIFEST, SPLITS
 from tokmill.errors import VerifyError
+from tokmill.urls import shown_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -73,4 +74,5 @@ def algorithm_of(identity: str) -> str:
 
 def replaced(directory: Path) -> VerifyError:
     """Return the error of a dataset whose identity is another one than when it was opened."""
-    return VerifyError(f"{directory}: the dataset was replaced after it was opened: open it again")
+    where = shown_place(directory)
+    return VerifyError(f"{where}: the dataset was replaced after it was opened: open it again")

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokmill.dataset.file_array import FileArray, OpenFile
+from tokmill.dataset.file_array import FileArray, open_file
 from tokmill.dataset.layout import ORIGIN
 from tokmill.errors import UsageError, VerifyError
 from tokmill.storage import read_errors
-from tokmill.urls import refuse_store
+from tokmill.urls import shown_place
 from tokmill.words import plural
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class OriginFinder:
         entry = self._entries[shard]
         path, first_slice = self._opened(entry)
         with read_errors(path):
-            numbers = numbers_of(FileArray(OpenFile(path), np.uint8), place)
+            numbers = numbers_of(FileArray(open_file(path), np.uint8), place)
         slice_index, record, byte = as_places(numbers).ravel().tolist()
         number = first_slice + slice_index
         source = int(np.searchsorted(self._stops, number, "right"))
@@ -111,7 +111,7 @@ class OriginFinder:
         """Return the source of each document of a shard: (n,) int64; raises as `find`."""
         path, first_slice = self._opened(entry)
         with read_errors(path):
-            groups = read_groups(FileArray(OpenFile(path), np.uint8))
+            groups = read_groups(FileArray(open_file(path), np.uint8))
             slices = np.concatenate([as_places(numbers)[0] for numbers in groups])
         stops = self._stops[:-1]  # whatever is beyond belongs to the last
         sources: npt.NDArray[np.int64] = np.searchsorted(stops, slices + first_slice, "right")
@@ -121,7 +121,7 @@ class OriginFinder:
         """Return the number of each document's record in its file, from 1: (n,) int64."""
         path, first_slice = self._opened(entry)
         with read_errors(path):
-            groups = read_groups(FileArray(OpenFile(path), np.uint8))
+            groups = read_groups(FileArray(open_file(path), np.uint8))
             slices, records, _ = np.concatenate([as_places(n) for n in groups], axis=1)
         own: npt.NDArray[np.int64] = records + self._records_before[slices + first_slice]
         return own
@@ -134,7 +134,9 @@ class OriginFinder:
         path, first = self._opened(entry)
         keys = [(piece - first << _SLICE_BITS) + number for piece, number in records]
         with read_errors(path):
-            groups = [numbers[:, 0] for numbers in read_groups(FileArray(OpenFile(path), np.uint8))]
+            groups = [
+                numbers[:, 0] for numbers in read_groups(FileArray(open_file(path), np.uint8))
+            ]
             return np.flatnonzero(np.isin(np.concatenate(groups), keys))
 
     def may_hold(self, sources: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
@@ -148,10 +150,10 @@ class OriginFinder:
 
     def _opened(self, entry: ShardRow) -> tuple[Path, int]:
         """Return the file of the origins of a shard, and the number of its first slice."""
-        refuse_store(self._directory)
         if entry.first_slice is None:
             raise UsageError(
-                f"{self._directory}: does not say which records its documents came from: a dataset "
+                f"{shown_place(self._directory)}: "
+                "does not say which records its documents came from: a dataset "
                 "of imported tokens has no .origin files"
             )
         return self._directory / f"{entry.name}.{ORIGIN}", entry.first_slice
@@ -184,7 +186,7 @@ def origins_problem(path: Path, n_documents: int, n_slices: int) -> str:
     """
     n_found = 0
     try:
-        for numbers in read_groups(FileArray(OpenFile(path), np.uint8)):
+        for numbers in read_groups(FileArray(open_file(path), np.uint8)):
             slices, records, offsets = as_places(numbers)
             least = min(slices.min(), records.min() - 1, offsets.min() + 1)
             if least < 0 or slices.max() >= n_slices:
@@ -277,7 +279,7 @@ def read_numbers(path: Path, start: int, stop: int) -> Numbers:
     """
     first = start // GROUP
     with read_errors(path):
-        data = FileArray(OpenFile(path), np.uint8)
+        data = FileArray(open_file(path), np.uint8)
         groups, n = [], first * GROUP
         for numbers in read_groups(data, _group_start(data, first)):
             groups.append(numbers)

@@ -50,6 +50,7 @@ from tokmill.dataset.typed_json import to_json
 from tokmill.errors import UsageError, VerifyError
 from tokmill.settings.declare import parse_quantity
 from tokmill.storage import read_errors, write_chunks
+from tokmill.urls import shown_place
 from tokmill.words import plural
 
 if TYPE_CHECKING:
@@ -382,7 +383,9 @@ class PackReader:
     def __init__(self, documents: Documents, packs: Packs, capacity: int, pad_id: int) -> None:
         self._files = ShardFiles(documents)
         self.directory = documents.directory
-        self._name = f"{self.directory}: the pack index of {documents.entries[0].split}"
+        self._name = (
+            f"{shown_place(self.directory)}: the pack index of {documents.entries[0].split}"
+        )
         self.packs = packs
         self.capacity = capacity
         self.pad_id = pad_id

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset import lock
-from tokmill.dataset.file_array import FileArray, OpenFile
+from tokmill.dataset.file_array import FileArray, open_file
 from tokmill.dataset.layout import (
     EXPORT_RECORD,
     MANIFEST,
@@ -35,7 +35,7 @@ from tokmill.dataset.sidecars import open_index
 from tokmill.errors import StateError, UsageError, VerifyError
 from tokmill.opening import begins_with, open_regular
 from tokmill.storage import read_errors, storage_errors
-from tokmill.urls import refuse_store
+from tokmill.urls import shown_place, store_url
 from tokmill.words import in_utc, plural
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def read_manifest(directory: Path) -> Manifest:
         VerifyError: the manifest is damaged.
         StorageError: it cannot be read.
     """
-    return Manifest.of(plain_manifest(directory), directory)
+    return Manifest.of(plain_manifest(directory), shown_place(directory))
 
 
 def plain_manifest(directory: Path, *, follow_links: bool = True) -> dict[str, Any]:
@@ -160,9 +160,10 @@ def plain_manifest(directory: Path, *, follow_links: bool = True) -> dict[str, A
 
     Without `follow_links`, a link in its place is a `VerifyError`.
     """
+    if store_url(directory):
+        return _stored_manifest(directory)
     path = directory / MANIFEST
     if not os.path.lexists(path):
-        refuse_store(directory)
         problem = f"no {MANIFEST} there" if directory.is_dir() else "no such directory"
         maker, holder = _maker_in(directory), lock.holder_of(directory)
         raise _no_manifest(directory, problem, maker, holder)
@@ -170,6 +171,20 @@ def plain_manifest(directory: Path, *, follow_links: bool = True) -> dict[str, A
         raise VerifyError(f"{path}: a link, not a file of the dataset")
     with storage_errors(path), open_regular(path, follow_links=follow_links) as file:
         return _parsed(file.read(), path)
+
+
+def _stored_manifest(directory: Path) -> dict[str, Any]:
+    """Return the plain values of a manifest in an object store, which takes one request."""
+    from tokmill.stores.connections import open_store  # few datasets are in a store
+
+    store = open_store(store_url(directory))
+    try:
+        content = store.read(MANIFEST)
+    except FileNotFoundError:
+        sizes = {name: entry.n_bytes for name, entry in store.entries().items()}
+        maker, problem = made_by(sizes, store.read), f"no {MANIFEST} there"
+        raise _no_manifest(store.url, problem, maker, "", store.last_written()) from None
+    return _parsed(content, f"{store.url}/{MANIFEST}")
 
 
 def _maker_in(directory: Path) -> str:
@@ -273,7 +288,7 @@ def read_intact_manifest(directory: Path) -> Manifest:
         TokmillError: see `read_manifest` and `Manifest.check_complete`; also VerifyError: its own
             sha256 does not match.
     """
-    return _intact(plain_manifest(directory), directory)
+    return _intact(plain_manifest(directory), shown_place(directory))
 
 
 def intact_manifest_in(place: Place) -> Manifest:
@@ -322,10 +337,10 @@ def open_shard(directory: Path, manifest: Manifest, entry: ShardRow) -> Shard:
     for ending, kind in kinds.items():
         path = directory / f"{name}.{ending}"
         with read_errors(path):
-            bodies[ending] = FileArray(OpenFile(path), kind)
+            bodies[ending] = FileArray(open_file(path), kind)
         if len(bodies[ending]) != entry.tokens:
             raise VerifyError(
-                f"{path}: {plural(len(bodies[ending]), 'token')}, the manifest says "
+                f"{shown_place(path)}: {plural(len(bodies[ending]), 'token')}, the manifest says "
                 f"{entry.tokens:,}; see tokmill verify"
             )
     mask, weights = bodies.get("mask"), bodies.get("weight")

@@ -30,10 +30,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from tokmill.dataset.file_array import FileArray, OpenFile
+from tokmill.dataset.file_array import FileArray, open_file
 from tokmill.errors import VerifyError
-from tokmill.opening import open_regular
 from tokmill.storage import read_errors
+from tokmill.urls import shown_place
 from tokmill.words import plural
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
     import pyarrow as pa
+
+    from tokmill.dataset.file_array import DataFile
 
 
 MAGIC = b"MMIDIDX\x00\x00"
@@ -104,17 +106,17 @@ def read_index(path: Path) -> tuple[FileArray, FileArray, int]:
         VerifyError: the file is not an index of version 1, or its size does not fit its header.
         OSError: it cannot be read.
     """
-    file = OpenFile(path)
-    size = file.n_bytes
+    file = open_file(path)
+    size, shown = file.n_bytes, file.path
     header = file.read(0, HEADER.size) if size >= HEADER.size else b""
     if header[:9] != MAGIC:
-        raise VerifyError(f"{path}: not an MMIDIDX index")
+        raise VerifyError(f"{shown}: not an MMIDIDX index")
     _, version, code, n, n_indices = HEADER.unpack(header)
     items = {code: item for item, code in DTYPE_CODES.items() if item > 1}
     if version != 1 or code not in items or n_indices != n + 1:
-        raise VerifyError(f"{path}: index header says version {version}, dtype code {code}")
+        raise VerifyError(f"{shown}: index header says version {version}, dtype code {code}")
     if size != index_bytes(n):
-        raise VerifyError(f"{path}: {plural(size, 'byte')} do not fit {plural(n, 'document')}")
+        raise VerifyError(f"{shown}: {plural(size, 'byte')} do not fit {plural(n, 'document')}")
     lengths = FileArray(file, "<i4", HEADER.size, n)
     offsets = FileArray(file, "<i8", HEADER.size + 4 * n, n)
     return lengths, offsets, items[code]
@@ -133,7 +135,8 @@ def open_index(path: Path, n_documents: int, item_bytes: int = 0) -> tuple[FileA
         lengths, offsets, found_bytes = read_index(path)
     if len(lengths) != n_documents or item_bytes not in (0, found_bytes):
         raise VerifyError(
-            f"{path}: {plural(len(lengths), 'document')} of {plural(found_bytes, 'byte')} a token, "
+            f"{shown_place(path)}: "
+            f"{plural(len(lengths), 'document')} of {plural(found_bytes, 'byte')} a token, "
             f"the manifest says {n_documents:,} of {item_bytes or found_bytes}; see tokmill verify"
         )
     return lengths, offsets
@@ -233,8 +236,8 @@ def _opened_metadata(path: Path, keep: Sequence[str]) -> Iterator[Any]:
     import pyarrow as pa
 
     expected = pa.schema([(name, pa.large_string()) for name in keep])
-    with read_errors(path), open_regular(path, follow_links=True) as file:
-        reader = pa.ipc.open_file(pa.PythonFile(_BoundedFile(file), mode="r"))
+    with read_errors(path):
+        reader = pa.ipc.open_file(pa.PythonFile(_FileForArrow(open_file(path)), mode="r"))
         if not reader.schema.equals(expected):
             raise ValueError(f"expected columns of text, {', '.join(keep)}")
         yield reader
@@ -250,19 +253,31 @@ def _metadata_group(reader: Any, number: int) -> pa.RecordBatch:
     return batch
 
 
-class _BoundedFile:
+class _FileForArrow:
     """A file for Arrow, which makes room for as many bytes as a damaged head asks for."""
 
     closed = False
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._size = os.fstat(file.fileno()).st_size
-        self.seek, self.tell = file.seek, file.tell
+    def __init__(self, file: DataFile) -> None:
+        self._file, self._n_bytes = file, file.n_bytes
+        self._position = 0
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a byte, and return its position."""
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._n_bytes}
+        self._position = max(0, base[whence] + offset)
+        return self._position
 
     def read(self, n_bytes: int) -> bytes:
         """Read so many bytes, or those that are left."""
-        return self._file.read(min(n_bytes, max(0, self._size - self._file.tell())))
+        n_bytes = min(n_bytes, max(0, self._n_bytes - self._position))
+        data = self._file.read(self._position, n_bytes) if n_bytes else b""
+        self._position += len(data)
+        return data
 
     def close(self) -> None:
-        """Do nothing: whoever has opened the file closes it."""
+        """Do nothing: the file is closed when nothing refers to it."""

@@ -25,6 +25,7 @@ from tokmill.settings.sft import SftSettings
 from tokmill.tokenizer.control_tokens import added_tokens, kept_as_text
 from tokmill.tokenizer.decode import TokenDecoder, TokenRun, escaped
 from tokmill.tokenizer.kept import tokenizer_of
+from tokmill.urls import shown_place
 from tokmill.words import plural, printable
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class SampleReader:
         """
         if not 0 <= number < len(self._documents):
             held = f"it holds 0 to {len(self._documents) - 1}"
-            raise UsageError(f"{self._directory}: no document {number}; {held}")
+            raise UsageError(f"{shown_place(self._directory)}: no document {number}; {held}")
         shard, i = self._documents.find(number)
         span = whole = shard.span(i)
         if piece is not None:
@@ -174,11 +175,14 @@ class SampleReader:
             VerifyError: its files are broken.
         """
         if split not in self._manifest.packs:
-            raise UsageError(f"{self._directory}: not packed, so it has no rows of {split}")
+            raise UsageError(
+                f"{shown_place(self._directory)}: not packed, so it has no rows of {split}"
+            )
         packs = open_packs(self._directory, split, self._manifest.packs[split])
         if not 0 <= number < packs.n_rows:
             raise UsageError(
-                f"{self._directory}: no row {number} of {split}; it holds 0 to {packs.n_rows - 1}"
+                f"{shown_place(self._directory)}: "
+                f"no row {number} of {split}; it holds 0 to {packs.n_rows - 1}"
             )
         of_split = Documents(self._directory, self._manifest, split)
         is_here = [entry.split == split for entry in self._documents.entries]

@@ -23,6 +23,7 @@ from tokmill.dataset.sidecars import open_index
 from tokmill.errors import VerifyError
 from tokmill.offsets import before_first, offsets_of
 from tokmill.storage import storage_errors
+from tokmill.urls import shown_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -279,7 +280,8 @@ def _count_ids(directory: Path, shard: Shard, counts: Counts) -> None:
         ids = shard.tokens[start : start + _CHUNK_TOKENS]
         if (largest := int(ids.max())) >= len(counts):
             raise VerifyError(
-                f"{directory}/{shard.name}.bin: id {largest:,} is outside the vocabulary of "
+                f"{shown_place(directory)}/{shard.name}.bin: "
+                f"id {largest:,} is outside the vocabulary of "
                 f"{len(counts):,}; see tokmill verify"
             )
         counts += np.bincount(ids, minlength=len(counts))

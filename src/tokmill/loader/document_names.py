@@ -9,6 +9,7 @@ import numpy as np
 
 from tokmill.dataset.origins import OriginFinder
 from tokmill.errors import UsageError
+from tokmill.urls import shown_place
 from tokmill.words import printable
 
 if TYPE_CHECKING:
@@ -50,14 +51,16 @@ class DocumentNames:
         """Return the number of a source; raises `UsageError` if no document is from it."""
         if not self.has_origins:
             raise UsageError(
-                f"{self._directory}: source: the dataset does not say which source its documents "
+                f"{shown_place(self._directory)}: "
+                "source: the dataset does not say which source its documents "
                 "came from (imported tokens have no .origin files)"
             )
         if name not in self.names:
             shown = ", ".join(map(printable, self.names[:_MOST_SHOWN]))
             more = ", …" if len(self.names) > _MOST_SHOWN else ""
             raise UsageError(
-                f"{self._directory}: source: expected one of {shown}{more}; found {name!r}"
+                f"{shown_place(self._directory)}: "
+                f"source: expected one of {shown}{more}; found {name!r}"
             )
         return self.names.index(name)
 

@@ -36,7 +36,7 @@ from tokmill.mixing.checks import STAMPS
 from tokmill.mixing.settings import MARK, is_unset
 from tokmill.run.output import complete_manifest
 from tokmill.storage import make_folder
-from tokmill.urls import refuse_store, store_url
+from tokmill.urls import store_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -123,15 +123,18 @@ def check_output(place: Place, inputs: Inputs, settings: MixSettings) -> None:
 
     Raises:
         StateError: one does, or the output is inside a dataset.
-        UsageError: the output or an input is in a store, and this is more than a merge.
+        UsageError: the output is in a store, and an input is not, or this is more than a merge.
     """
     output = Path(settings.output).resolve()
     if outer := surrounding_dataset(output):
         raise StateError(f"{place.where}: is inside the dataset {outer}: name another output")
     for dataset in inputs.datasets:
         if store_url(dataset.directory):
-            if place.mapped is not None or not is_linked(settings, inputs) or settings.dedup:
-                refuse_store(dataset.directory)
+            if place.mapped is None and (not is_linked(settings, inputs) or settings.dedup):
+                raise UsageError(
+                    f"{place.where}: a store only joins whole datasets: write the mix to a disk, "
+                    "and copy it"
+                )
         elif output in ((source := dataset.directory.resolve()), *source.parents):
             raise StateError(
                 f"{place.where}: {dataset.place} would be replaced: name another output"

@@ -17,7 +17,7 @@ from tokmill.dataset.checked import CheckedFiles, Stamp
 from tokmill.dataset.layout import ORIGIN, REJECTS, SPLITS
 from tokmill.dataset.sidecars import METADATA
 from tokmill.mixing.settings import TRAINED
-from tokmill.urls import store_url
+from tokmill.urls import is_store, local_path, store_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -47,7 +47,7 @@ class InputFile(NamedTuple):
 
 
 class InputFiles:
-    """The files of all inputs that are on a disk; what is in a store is copied by the store.
+    """The files of all inputs; what goes from a store to a store is copied there, and not read.
 
     Attributes:
         files: those of the shards, as tasks number them.
@@ -58,7 +58,7 @@ class InputFiles:
         self._datasets = {
             dataset.directory: CheckedFiles.of(dataset.directory, dataset.manifest.files)
             for dataset in inputs.datasets
-            if not store_url(dataset.directory)
+            if not (store_url(dataset.directory) and is_store(local_path(settings.output)))
         }
         self.files = [
             InputFile(directory, entry)

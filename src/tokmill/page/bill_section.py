@@ -35,6 +35,7 @@ from tokmill.page.markup import (
     table,
     tiles,
 )
+from tokmill.urls import shown_place
 from tokmill.words import amount, memory, plural, seconds, size
 
 if TYPE_CHECKING:
@@ -58,9 +59,8 @@ def verdict(directory: Path, bill: FullBill) -> str:
     """Return whether the model fits, on which GPU, and what training costs, as HTML."""
     of_model = bill.of_model
     if of_model is None:
-        command = (
-            f"tokmill report {shlex.quote(str(directory))} --model llama-3.2-1b --gpu 'RTX 4090'"
-        )
+        place = shlex.quote(shown_place(directory))
+        command = f"tokmill report {place} --model llama-3.2-1b --gpu 'RTX 4090'"
         return (
             '<div class="verdict"><h2>Which GPU trains a model on this?</h2><p class="remark">'
             f"Name a model and a GPU: <code>{label(command, 200)} --html FILE</code></p></div>"
@@ -115,7 +115,7 @@ def _tiles(bill: FullBill, of_model: ModelBill) -> Iterator[tuple[str, str | Num
 def bill_section(directory: Path, bill: FullBill) -> Section:
     """Return the section of a dataset's bill: amounts, a chart of moments, alternatives, disk."""
     of_model = bill.of_model
-    command = f"tokmill report {shlex.quote(str(directory))} --explain"
+    command = f"tokmill report {shlex.quote(shown_place(directory))} --explain"
     how = facts(_told(bill)) + note(f"Estimates by formulas, which {command} shows.")
     drawn = [_moments(of_model, bill)] if of_model else [panel("In words", how)]
     if bill.disk is not None:

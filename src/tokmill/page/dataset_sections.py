@@ -47,6 +47,7 @@ from tokmill.page.markup import (
     tiles,
 )
 from tokmill.settings.names import find_setting, not_default
+from tokmill.urls import shown_place, store_url
 from tokmill.words import count, counted, memory, plural, size
 
 if TYPE_CHECKING:
@@ -110,10 +111,10 @@ def _exactly(total: int, val: int) -> str:
 
 def head_facts(directory: Path, manifest: Manifest) -> Rows:
     """Return where the dataset is, and how its ids were made."""
-    told = dict(detail_rows(manifest, str(directory)))
+    told = dict(detail_rows(manifest, shown_place(directory)))
     engine = manifest.engine
     return [
-        ("directory", str(directory.resolve())),
+        ("directory", shown_place(directory if store_url(directory) else directory.resolve())),
         ("tokenizer", told["tokenizer"]),
         ("engine", engine_line(engine, manifest.totals.checks)),
     ]
@@ -329,7 +330,7 @@ def statistics_for(directory: Path, manifest: Manifest, tokenizer: str) -> Stati
     """Return the statistics of `tokmill stats`, or why the page has none."""
     n_tokens = manifest.totals.tokens
     if n_tokens > MOST_TOKENS:
-        command = f"tokmill stats {shlex.quote(str(directory))}"
+        command = f"tokmill stats {shlex.quote(shown_place(directory))}"
         return f"Not counted for a page: {command} reads {plural(n_tokens, 'token')}."
     try:
         return statistics_of(directory, manifest, tokenizer)

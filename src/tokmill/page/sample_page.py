@@ -13,6 +13,7 @@ from tokmill.inspect.summary import detail_rows, things_of
 from tokmill.page.markup import Section, content, details, facts, label, note
 from tokmill.page.web_page import web_page
 from tokmill.tokenizer.kept import tokenizer_of
+from tokmill.urls import shown_place
 from tokmill.words import plural
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def samples_section(
         lead += ": one of each source, then random ones" if has_origins else ", drawn at random"
         lead += "; --split, --source and --seed choose others" if has_origins else ""
     lead += ". Long text that is not trained is shortened." if is_sft else "."
-    command = f"tokmill inspect {shlex.quote(str(directory))} --max-chars 0 --document 0"
+    command = f"tokmill inspect {shlex.quote(shown_place(directory))} --max-chars 0 --document 0"
     shows = f" The whole text of one: <code>{label(command, 200)}</code>"
     at_once = _CHATS_AT_ONCE if is_sft else _AT_ONCE
     about = f'<p class="remark">{label(lead)}{shows}</p>{_legend(is_sft=is_sft)}'

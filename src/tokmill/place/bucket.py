@@ -23,9 +23,9 @@ from tokmill.dataset.layout import FOLDERS, LOCK_NAME
 from tokmill.dataset.lock import is_locked
 from tokmill.errors import StorageError, UsageError, VerifyError
 from tokmill.place.directory import left_by, locked
-from tokmill.place.stores import OBSTORE, StoreObjects, begun, request, retried
 from tokmill.settings.schema import BLAKE3
 from tokmill.storage import make_directory, storage_errors
+from tokmill.stores.connections import OBSTORE, StoreObjects, request
 from tokmill.urls import shown
 from tokmill.words import plural
 
@@ -113,12 +113,7 @@ class Bucket:
 
     def read(self, name: str) -> bytes:
         """Return the content of a small object."""
-        import obstore
-
-        def get() -> bytes:
-            return begun(lambda: bytes(obstore.get(self._store, name).bytes())).result()
-
-        return retried(get, f"{self.where}/{name}")
+        return self._objects.read(name)
 
     def chunks(self, name: str) -> Iterator[bytes]:
         """Yield the content of an object; each piece is asked for again until it comes."""

@@ -15,9 +15,10 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING
 
+from tokmill.dataset.checksum import Digest
 from tokmill.dataset.layout import FOLDERS, LOCK_NAME, PRIVATE_FILE
 from tokmill.dataset.lock import HELD, holder_of, opened_lock
-from tokmill.errors import StateError, StorageError, UsageError, VerifyError
+from tokmill.errors import StateError, StorageError, VerifyError
 from tokmill.storage import (
     UNSUPPORTED,
     PendingFile,
@@ -135,9 +136,13 @@ class Directory:
         """Leave the file where it was written."""
 
     def take(self, other: Place, entry: FileEntry, name: str) -> None:
-        """Link a file of another directory, or let both share its blocks, or copy it."""
+        """Link a file of another directory, or let both share its blocks, or copy it.
+
+        One of a store is copied.
+        """
         if other.mapped is None:
-            raise UsageError(f"{other.where}: expected a directory, as {self.where} is one")
+            self._download(other, entry, name)
+            return
         source = other.mapped / entry.name
         if other.differs(entry):
             raise VerifyError(
@@ -156,6 +161,24 @@ class Directory:
                     while chunk := original.read(_CHUNK_BYTES):
                         copy.write(chunk)
                 copy.commit()
+
+    def _download(self, other: Place, entry: FileEntry, name: str) -> None:
+        """Copy a file of a store, and compare its sum."""
+        digest = Digest(entry.algorithm)
+        with PendingFile(self.local, name) as copy:
+            try:
+                for chunk in other.chunks(entry.name):
+                    digest.update(chunk)
+                    copy.write(chunk)
+            except FileNotFoundError:
+                digest = Digest(entry.algorithm)
+            if digest.entry(entry.name) != entry:
+                raise VerifyError(
+                    f"{other.where}/{entry.name}: missing or damaged: see tokmill verify "
+                    f"{shlex.quote(other.where)}"
+                )
+            self.remove(name)  # of an attempt that was stopped
+            copy.commit()
 
     def fetch(self, names: Iterable[str]) -> None:
         """Leave the files where they are."""

@@ -44,8 +44,8 @@ from tokmill.urls import is_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from tokmill.place.stores import Entry, Store
     from tokmill.settings.schema import InputSettings
+    from tokmill.stores.connections import Entry, Store
 
 __all__ = ["Discovery", "Slice", "SourceFile", "cut", "discover"]
 
@@ -161,8 +161,8 @@ class _Search:
         Of an object, a listing says the size and the stamp; only the heads of `.json` files and of
         plans are read.
         """
-        from tokmill.place.objects import located  # loads what few runs need
-        from tokmill.place.stores import open_store
+        from tokmill.stores.connections import open_store
+        from tokmill.stores.objects import located  # loads what few runs need
 
         scheme, _, rest = url.partition("://")
         bucket, _, inside = rest.partition("/")
@@ -222,7 +222,7 @@ class _Search:
         data_format = data_format if self._forced == "auto" else self._forced
         identity: tuple[object, ...] = (path,)
         if entry is not None:
-            from tokmill.place.objects import remember
+            from tokmill.stores.objects import remember
 
             remember(path, entry)
             n_bytes, mtime_ns, stamp = entry.n_bytes, 0, entry.stamp

@@ -62,7 +62,7 @@ def check_unchanged(file: SourceFile) -> None:
     if file.is_stream:
         return
     if is_store(file.path):
-        from tokmill.place.objects import look
+        from tokmill.stores.objects import look
 
         entry = look(file.path)
         n_bytes, mtime_ns, stamp = entry.n_bytes, 0, entry.stamp

@@ -231,7 +231,7 @@ def open_binary(path: str) -> BinaryIO:
             raise StorageError("-: standard input is closed")
         return sys.stdin.buffer
     if is_store(path):
-        from tokmill.place.objects import ObjectFile
+        from tokmill.stores.objects import ObjectFile
 
         return cast("BinaryIO", ObjectFile(path))
     try:

@@ -25,6 +25,7 @@ from tokmill.tokenizer.tokenizer import (
     read_again,
     tokenizer_differences,
 )
+from tokmill.urls import store_url
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -207,7 +208,7 @@ def tokenizer_of(directory: Path | str, manifest: Manifest, named: str) -> Token
         TokenizerError: the dataset keeps none, or it does not load.
         StorageError: it cannot be read.
     """
-    place = open_place(str(directory))
+    place = open_place(store_url(directory) or str(directory))
     if not named:
         return kept_tokenizer(place, manifest)
     pattern = manifest.config.tokenizer.pattern

@@ -37,6 +37,7 @@ from tokmill.trainers.private_directory import (
     private_directory,
 )
 from tokmill.trainers.trainer import ExportSource, Linked, Written
+from tokmill.urls import store_url
 from tokmill.version import __version__
 from tokmill.words import plural
 
@@ -122,7 +123,7 @@ def export(
     found: Trainer = row.value
     source = ExportSource(directory)
     if source.kind not in found.kinds:
-        raise UsageError(f"{directory}: {_other_kind(found, source.kind)}")
+        raise UsageError(f"{source.where}: {_other_kind(found, source.kind)}")
     options.check_used(found.options, trainer)
     if check:
         _check_reader(found)
@@ -163,7 +164,7 @@ def _weights_note(
     if options.drop_weights:
         return ["weights other than 0 and 1 are left out: every trained token counts as 1"]
     raise UsageError(
-        f"{source.directory}: tokens have weights in the loss other than 0 and 1, and the files of "
+        f"{source.where}: tokens have weights in the loss other than 0 and 1, and the files of "
         f"{title} have no place for them: --to datasets keeps them in a column, --drop-weights "
         "leaves them out"
     )
@@ -218,14 +219,14 @@ def _write(
     overwrite: bool,
 ) -> tuple[Placed, ...]:
     """Place all files, check what they were made of, and write the record of the export last."""
+    sources = [source, *(other for other, _ in layout.shards if other is not source)]
+    owners = {path: one for one in sources for path in one.checked.entries}
     n_bytes = sum(
-        file.n_bytes if isinstance(file, Written) else file.source.stat().st_size * copy
+        file.n_bytes if isinstance(file, Written) else _linked_bytes(file.source, owners, copy)
         for file in layout.files
     )
     check_room(output, n_bytes, "the export")
     with private_directory(output, replace=overwrite) as folder:
-        sources = [source, *(other for other, _ in layout.shards if other is not source)]
-        owners = {path: one for one in sources for path in one.checked.entries}
         files = tuple(_place(file, folder, owners, copy=copy) for file in layout.files)
         linked = {
             file.source
@@ -241,6 +242,11 @@ def _write(
         record = _record(layout, source, about, files)
         write_file(folder, EXPORT_RECORD, json.dumps(record, indent=1).encode() + b"\n")
     return files
+
+
+def _linked_bytes(path: Path, owners: Mapping[Path, ExportSource], copy: bool) -> int:
+    """Return the disk space of a file that is linked: 0, but of a copy, as of an object."""
+    return owners[path].checked.entries[path].n_bytes if copy or store_url(path) else 0
 
 
 def _place(
@@ -274,6 +280,13 @@ def _place(
 
 def _duplicate(source: Path, path: Path, owner: ExportSource, *, copy: bool) -> str:
     """Link a file, or share its blocks, or copy it; return which. Raises `OSError`."""
+    if store_url(source):
+        with path.open("xb") as new:
+            owner.checked.copy(source, 0, owner.checked.entries[source].n_bytes, new)
+            new.flush()
+            os.fchmod(new.fileno(), 0o644 if copy else 0o444)
+            os.fsync(new.fileno())
+        return "copy"
     if not copy and link(source, path.parent, path.name):
         return "link"
     with open_regular(source, follow_links=True) as old, path.open("xb") as new:
@@ -295,7 +308,7 @@ def _record(
         "tokmill_version": __version__,
         **about,
         "dataset": {
-            "directory": str(source.directory),
+            "directory": source.where,
             "identity": identity_of(source.manifest, source.directory),
         },
         "dtype": source.manifest.dtype,

@@ -410,7 +410,7 @@ def _arrow_files(
         UsageError: an id does not fit in int32.
     """
     if source.vocab_size - 1 > _MOST_ID:
-        raise UsageError(f"{source.directory}: Arrow rows have int32 ids, up to {_MOST_ID:,}")
+        raise UsageError(f"{source.where}: Arrow rows have int32 ids, up to {_MOST_ID:,}")
     files, names = [], [val if rows.split == "val" else rows.split for rows in splits]
     for name, rows in zip(names, splits, strict=True):
         folder = "" if len(splits) == 1 else f"{name}/"

@@ -191,7 +191,7 @@ def _plan_prefixes(source: ExportSource, options: ExportOptions) -> list[Prefix]
     if source.kind == "sft" and options.tokens:
         raise UsageError("--tokens: no Megatron trainer blends chats with masks: leave it out")
     if source.vocab_size > 1 << 31:
-        raise UsageError(f"{source.directory}: ids of 2^31 and more, which Megatron cannot read")
+        raise UsageError(f"{source.where}: ids of 2^31 and more, which Megatron cannot read")
     found = groups(source, options.tokens)
     prefixes = []
     for split in SPLITS:
@@ -264,7 +264,7 @@ def _datasets(source: ExportSource, names: Sequence[str]) -> dict[str, tuple[Exp
             theirs = other.kind if key == "kind" else _tokenizer(other)
             if mine != theirs:
                 raise UsageError(
-                    f"--tokens {name}: has another {key} than {source.directory}: "
+                    f"--tokens {name}: has another {key} than {source.where}: "
                     "one run cannot train on both"
                 )
         stem = path.resolve().name

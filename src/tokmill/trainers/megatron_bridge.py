@@ -142,7 +142,7 @@ def _plan(source: ExportSource, split: str, options: ExportOptions) -> _Plan:
         if source.kind == "sft":
             how = "add --packing with the tokens of a row, such as --packing 4096"
         raise UsageError(
-            f"{source.directory}: Megatron-Bridge reads packs, and {split} has none: {how}"
+            f"{source.where}: Megatron-Bridge reads packs, and {split} has none: {how}"
         )
     capacity = capacity or source.manifest.packs[split].capacity
     if capacity % multiple:
@@ -153,7 +153,7 @@ def _plan(source: ExportSource, split: str, options: ExportOptions) -> _Plan:
     packs = _packs(source, split, capacity, options)
     if not packs.n_rows:
         raise UsageError(
-            f"{source.directory}: all documents of {split} are single tokens, which train nothing"
+            f"{source.where}: all documents of {split} are single tokens, which train nothing"
         )
     used = padded(lengths_in(source, split, packs).astype(np.int64) - 1, multiple)
     return _Plan(PackedRows(source, split, packs), capacity, multiple, source.eos_id, used)

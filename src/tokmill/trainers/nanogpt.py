@@ -203,7 +203,7 @@ def _plan(
         UsageError: there are too few documents for that, or one is too long for a file.
     """
     if "train" not in source.splits:
-        raise UsageError(f"{source.directory}: no train documents")
+        raise UsageError(f"{source.where}: no train documents")
     item_bytes = source.dtype.itemsize
     limit = (_MOST_BYTES - HEADER_BYTES) // item_bytes
     rotated = options.eos == "first" and not _has_bos(source)
@@ -213,14 +213,14 @@ def _plan(
         ends = _cut_at_documents(source, split, min(options.file_tokens, limit), n_least)
         if len(ends) < n_least:
             raise UsageError(
-                f"{source.directory}: the trainer needs {plural(fewest, 'train file')}, and "
+                f"{source.where}: the trainer needs {plural(fewest, 'train file')}, and "
                 f"there is {plural(len(ends), 'train document')}"
             )
         first = 1 if split == "train" else 0
         for number, (start, stop) in enumerate(zip([0, *ends], ends, strict=False), first):
             if stop - start > limit:
                 raise UsageError(
-                    f"{source.directory}: a document of {stop - start:,} tokens is longer than a "
+                    f"{source.where}: a document of {stop - start:,} tokens is longer than a "
                     f"file of llm.c can be ({limit:,}): make the dataset with a smaller "
                     "--max-tokens"
                 )
@@ -331,7 +331,7 @@ def _write(source: ExportSource, file: HeadedFile, out: BinaryIO) -> None:
     source.copy_tokens(file.split, file.start, file.stop - 1, out)
     source.copy_tokens(file.split, file.stop - 1, file.stop, last)
     if last.getvalue() != eos:
-        raise VerifyError(f"{source.directory}: {file.split} token {file.stop - 1:,} is not eos")
+        raise VerifyError(f"{source.where}: {file.split} token {file.stop - 1:,} is not eos")
 
 
 def _modded_files(source: ExportSource, options: ExportOptions, output: Path) -> list[HeadedFile]:
@@ -343,7 +343,7 @@ def _modded_files(source: ExportSource, options: ExportOptions, output: Path) ->
     source.check_uint16("modded-nanogpt")
     if _has_bos(source):
         raise UsageError(
-            f"{source.directory}: modded-nanogpt expects one token before each document, and these "
+            f"{source.where}: modded-nanogpt expects one token before each document, and these "
             "documents have bos and eos: make the dataset without --bos-token"
         )
     return _plan(source, options, output, fewest=2)

@@ -264,7 +264,7 @@ def packed(lengths: npt.NDArray[np.integer], capacity: int, source: ExportSource
     """Return packs of samples of (n,) lengths; raises `UsageError` if one is longer than a row."""
     if lengths.max() > capacity:
         raise UsageError(
-            f"{source.directory}: a sample of {plural(int(lengths.max()), 'token')} fits in no row "
+            f"{source.where}: a sample of {plural(int(lengths.max()), 'token')} fits in no row "
             f"of {capacity:,}: make the rows longer (--packing), or the samples shorter "
             "(tokmill sft --max-tokens)"
         )

@@ -25,6 +25,7 @@ from tokmill.dataset.packing import Packs
 from tokmill.dataset.packs import check_packs, open_packs
 from tokmill.dataset.reader import read_intact_manifest
 from tokmill.errors import UsageError, VerifyError
+from tokmill.urls import shown_place
 from tokmill.words import plural
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ class ExportSource:
     """A finished dataset, opened for an export; raises what `read_intact_manifest` raises.
 
     Attributes:
-        directory: the directory.
+        directory: the directory; `where`: for messages, as the URL of a store.
         manifest: what `manifest.json` says.
         kind: `pretrain` or `sft`.
         dtype: of the tokens: uint16 or uint32, little-endian.
@@ -164,7 +165,7 @@ class ExportSource:
     """
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
+        self.directory, self.where = directory, shown_place(directory)
         self.manifest = read_intact_manifest(directory)
         self.kind = self.manifest.kind
         self.alignment = "target" if self.kind == "sft" else ""
@@ -195,7 +196,7 @@ class ExportSource:
             if self.vocab_size > 1 << 16:
                 way = f"its tokenizer has {self.vocab_size:,} ids, choose one with at most 65,536"
             raise UsageError(
-                f"{self.directory}: {title} reads uint16, and this dataset is uint32: {way}"
+                f"{self.where}: {title} reads uint16, and this dataset is uint32: {way}"
             )
 
     @property
@@ -264,7 +265,7 @@ class ExportSource:
         for split in self.splits:
             if split in packed:
                 found[split] = open_packs(self.directory, split, packed[split])
-                where = f"{self.directory}: the pack index of {split}"
+                where = f"{self.where}: the pack index of {split}"
                 check_packs(found[split], len(self._documents[split]), where)
         return found
 

@@ -11,10 +11,11 @@ import random
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote
@@ -34,6 +35,12 @@ OBSTORE = (*S3, "gs", "az", "azure", "abfs", "abfss", "adl")
 
 _RETRY_S, _REQUEST_S, _CONNECT_S = 180, 300, 10
 _TRIES, _FIRST_WAIT_S, _MOST_WAIT_S = 7, 0.5, 20.0
+
+PIECE_BYTES = 8 << 20
+"""Bytes of one request for a large object."""
+
+_CONCURRENT = 4
+"""Requests for one object at a time."""
 
 _REFUSED = ("PermissionDeniedError", "UnauthenticatedError", "403 Forbidden", "ExpiredToken")
 """Names of errors and words in their texts: the credentials are not enough."""
@@ -90,9 +97,36 @@ class Store(ABC):
 
         return retried(get, where)
 
+    def read(self, name: str) -> bytes:
+        """Return the content of a small object; raises `FileNotFoundError`."""
+        return retried(lambda: self._content(name), f"{self.url}/{name}")
+
+    def pieces(self, name: str, start: int, stop: int) -> Iterator[bytes]:
+        """Yield the bytes `start` to `stop` of an object in order; some pieces come at a time.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+        """
+        waiting: deque[Future[bytes]] = deque()
+        for first in range(start, stop, PIECE_BYTES):
+            last = min(first + PIECE_BYTES, stop)
+            waiting.append(begun(partial(self.read_range, name, first, last)))
+            if len(waiting) == _CONCURRENT:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+    def last_written(self) -> datetime | None:
+        """Return the time of the newest object; None if there is none, or it is not known."""
+        return None
+
     @abstractmethod
     def _range(self, name: str, start: int, stop: int) -> bytes:
         """Ask once for a range of an object."""
+
+    @abstractmethod
+    def _content(self, name: str) -> bytes:
+        """Ask once for a whole object."""
 
 
 def open_store(url: str) -> Store:
@@ -155,6 +189,11 @@ class StoreObjects(Store):
             begun(lambda: obstore.get_range(self.store, name, start=start, end=stop)).result()
         )
 
+    def _content(self, name: str) -> bytes:
+        import obstore
+
+        return begun(lambda: bytes(obstore.get(self.store, name).bytes())).result()
+
 
 class FileSystemObjects(Store):
     """Objects below a prefix, by fsspec."""
@@ -199,6 +238,10 @@ class FileSystemObjects(Store):
 
     def _range(self, name: str, start: int, stop: int) -> bytes:
         data: bytes = self._fs.cat_file(f"{self._root}/{name}", start=start, end=stop)
+        return data
+
+    def _content(self, name: str) -> bytes:
+        data: bytes = self._fs.cat_file(f"{self._root}/{name}")
         return data
 
 

@@ -1,0 +1,1 @@
+"""Object stores: connections with retries, and objects that are read as files."""
