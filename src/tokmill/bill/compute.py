@@ -148,6 +148,23 @@ def operations_per_token(
     return formula.evaluate(symbols), added.evaluate(symbols) if added else 0
 
 
+def operations_of_rows(model: Model) -> tuple[int, int]:
+    """Return the FLOP of training on a row: for each token, and for each square of a length.
+
+    The squares are those of the lengths of documents that attend to nothing else. The causal mask
+    spares half of them, which kernels leave out. A layer with a window costs as much for each token
+    as with a full window.
+    """
+    longest = 1 << 40  # longer than any window
+    once, twice = (_symbols(model, n)["s_layers"] for n in (longest, 2 * longest))
+    full_layers = round((twice - once) / longest, 6)
+    windows = round(once - full_layers * longest)
+    symbols = _symbols(model, 1)
+    width = symbols["a"] * symbols["h"]
+    token = 6 * symbols["P_used"] + 12 * width * windows
+    return round(token), round(12 * width * full_layers / 2)
+
+
 def _symbols(model: Model, sequence: int) -> dict[str, float]:
     """Return the values of the symbols of FLOP, for sequences of a length."""
     layers = sum(tensor.count for tensor in model.tensors if tensor.layers is not None)

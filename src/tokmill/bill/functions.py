@@ -24,6 +24,7 @@ from tokmill.settings.schema import BILL_SECTIONS
 from tokmill.settings.signature import with_settings
 
 if TYPE_CHECKING:
+    from tokmill.bill.models.model import Model
     from tokmill.settings.arguments import BillArguments, InferenceArguments, TrainingArguments
 
 
@@ -41,7 +42,7 @@ def count_parameters(model: str | Path | Mapping[str, Any]) -> int:
         >>> tokmill.bill.count_parameters("llama-3-8b")
         8030261248
     """
-    return _inputs(("model",), model).require_model().parameters
+    return model_of(model).parameters
 
 
 @keyword_errors()
@@ -56,7 +57,7 @@ def parameters_by_module(model: str | Path | Mapping[str, Any]) -> dict[str, int
     Raises:
         UsageError: see `count_parameters`.
     """
-    return _inputs(("model",), model).require_model().by_module()
+    return model_of(model).by_module()
 
 
 @keyword_errors()
@@ -230,6 +231,11 @@ def compare(
     chosen = default_axes(asked.training) if axes is None else axes
     given = None if contents is None else model_from_config(contents)
     return compare_settings(asked, chosen, given, limit_of_ram)
+
+
+def model_of(model: str | Path | Mapping[str, Any]) -> Model:
+    """Return a model by its name, configuration or contents; raises as `count_parameters`."""
+    return _inputs(("model",), model).require_model()
 
 
 def _inputs(

@@ -405,22 +405,7 @@ class PackReader:
         Raises:
             VerifyError: a row is longer than the capacity, names no sample, or a shard is cut.
         """
-        self.packs.check()
-        firsts = np.asarray(self.packs.row_offsets[numbers])
-        stops = np.asarray(self.packs.row_offsets[numbers + 1])
-        counts = stops - firsts
-        try:
-            is_inside = (firsts >= 0) & (firsts <= stops) & (stops <= len(self.packs.samples))
-            if not np.all(is_inside & (counts <= self.capacity)):  # a sample has a token at least
-                raise IndexError("a row is outside of the index")
-            row_of_sample = np.repeat(np.arange(len(numbers)), counts)
-            before = np.cumsum(counts) - counts
-            places = np.arange(len(row_of_sample)) + np.repeat(firsts - before, counts)
-            samples = self._spans(places)
-        except (IndexError, ValueError):
-            raise VerifyError(
-                f"{self._name} names samples that are not there; see tokmill verify"
-            ) from None
+        row_of_sample, places, samples = self._samples_of(numbers)
         lengths = np.bincount(row_of_sample, samples.lengths, len(numbers)).astype(np.int64)
         if len(lengths) and lengths.max() > self.capacity:
             raise VerifyError(
@@ -439,6 +424,47 @@ class PackReader:
             self._files.read(spans, ending, bodies[ending])
         documents = np.asarray(self.packs.samples[places], np.int64)
         return RowTokens(bodies, targets, lengths, documents, samples.lengths)
+
+    def segment_sums(
+        self, numbers: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the tokens of rows, and the sums of the squared lengths of their samples: (n,).
+
+        No token is read.
+
+        Raises:
+            VerifyError: a row names no sample, or the index of a shard is damaged.
+        """
+        row_of_sample, _, samples = self._samples_of(numbers)
+        tokens, squares = np.zeros((2, len(numbers)), np.int64)
+        np.add.at(tokens, row_of_sample, samples.lengths)
+        np.add.at(squares, row_of_sample, samples.lengths**2)
+        return tokens, squares
+
+    def _samples_of(
+        self, numbers: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Spans]:
+        """Return the samples of rows, end to end: row, place in the index, and span of each.
+
+        Raises:
+            VerifyError: a row names no sample.
+        """
+        self.packs.check()
+        firsts = np.asarray(self.packs.row_offsets[numbers])
+        stops = np.asarray(self.packs.row_offsets[numbers + 1])
+        counts = stops - firsts
+        try:
+            is_inside = (firsts >= 0) & (firsts <= stops) & (stops <= len(self.packs.samples))
+            if not np.all(is_inside & (counts <= self.capacity)):  # a sample has a token at least
+                raise IndexError("a row is outside of the index")
+            row_of_sample = np.repeat(np.arange(len(numbers)), counts)
+            before = np.cumsum(counts) - counts
+            places = np.arange(len(row_of_sample)) + np.repeat(firsts - before, counts)
+            return row_of_sample, places, self._spans(places)
+        except (IndexError, ValueError):
+            raise VerifyError(
+                f"{self._name} names samples that are not there; see tokmill verify"
+            ) from None
 
     def _spans(self, places: npt.NDArray[np.int64]) -> Spans:
         """Return the spans at some places of the index, end to end; raises `IndexError`."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from tokmill.lazy import attach
 
 if TYPE_CHECKING:
+    from tokmill.loader.balance import AttentionCost, Balance
     from tokmill.loader.document_source import DocumentSource, documents
     from tokmill.loader.loader import BatchSampler, Loader, collate, pinned_empty, tensors
     from tokmill.loader.order import shuffled
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from tokmill.loader.window_source import WindowSource, windows
 
 __all__ = [
+    "AttentionCost",
+    "Balance",
     "BatchSampler",
     "DocumentSource",
     "Loader",
@@ -39,6 +42,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    **dict.fromkeys(("AttentionCost", "Balance"), "balance"),
     "DocumentSource": "document_source",
     "PackSource": "pack_source",
     "WindowSource": "window_source",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tokmill.loader.balance import AttentionCost, Balance
     from tokmill.loader.sequence import Step
     from tokmill.loader.source import Arrays
 
@@ -62,6 +63,11 @@ class Loader:
         shuffle: `False` reads each source from its first sample to its last.
         workers: threads that read batches ahead; with 0, a batch is read when it is asked for.
         allocate: makes the arrays, such as `tokmill.loader.pinned_empty`.
+        micro_batches: batches of a rank that make a step of the optimizer (gradient accumulation).
+            A global batch is then that of a step, as many times larger; epochs have whole steps,
+            and a state is that after the last whole one.
+        balance: deals the rows of each global batch to ranks and micro batches so that these cost
+            the same by this estimate. A step has the same rows as without.
 
     Raises:
         UsageError: an argument is wrong, rows of a blend differ, or an epoch has no whole batch.
@@ -86,9 +92,13 @@ class Loader:
         shuffle: bool = True,
         workers: int = 0,
         allocate: Callable[..., Any] | None = None,
+        micro_batches: int = 1,
+        balance: AttentionCost | None = None,
     ) -> None:
         self.workers = checked_count("workers", workers, least=0)
-        self._sequence = SampleSequence(sources, seed, shuffle, batch, rank, world, tail)
+        self._sequence = SampleSequence(
+            sources, seed, shuffle, batch, rank, world, tail, micro_batches, balance
+        )
         self.batch, self.rank = self._sequence.batch, self._sequence.rank
         self.world = self._sequence.world
         self.epochs = None if epochs is None else checked_count("epochs", epochs)
@@ -148,6 +158,27 @@ class Loader:
         """
         stop = self._sequence.end_of_epoch(self._key)
         return self._start(stop if self.epochs is None else min(stop, self.epochs * self.n_samples))
+
+    def balance(self, cost: AttentionCost | None = None, n_batches: int = 100) -> Balance:
+        """Return how even the ranks' batches are, by the cost of attention, before and after.
+
+        The next global batches of this order are looked at, by the index of documents alone. A step
+        takes as long as the dearest rank in each micro batch; 1.0 is a step of equal batches.
+
+        Args:
+            cost: of rows; None: that of the loader, or else `AttentionCost()`.
+            n_batches: global batches that are looked at, at most those of an epoch.
+
+        Raises:
+            UsageError: a source does not know the documents of its rows.
+
+        Example:
+            >>> source = tokmill.loader.packs("sft", shift=False)
+            >>> loader = tokmill.loader.Loader(source, batch=1, world=2)
+            >>> loader.balance().before, loader.balance().after
+        """
+        n_batches = checked_count("n_batches", n_batches)
+        return self._sequence.balance(self._key, cost, n_batches)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loader stands; the same on all ranks: save it once.
@@ -245,8 +276,12 @@ class BatchSampler:
         seed: int = 0,
         shuffle: bool = True,
         endless: bool = False,
+        micro_batches: int = 1,
+        balance: AttentionCost | None = None,
     ) -> None:
-        self._sequence = SampleSequence(sources, seed, shuffle, batch, rank, world, "drop")
+        self._sequence = SampleSequence(
+            sources, seed, shuffle, batch, rank, world, "drop", micro_batches, balance
+        )
         lengths = [len(source) for source in self._sequence.sources]
         self._offsets = np.cumsum([0, *lengths[:-1]])
         self._endless = bool(endless)
@@ -301,7 +336,8 @@ class BatchSampler:
         most, stop = 0, None
         if self._newest is not None:
             stop = self._newest.stop
-            most = MOST if stop is None else (stop - self._start) // self._sequence.n_global
+            n_steps = MOST if stop is None else (stop - self._start) // self._sequence.n_global
+            most = n_steps * self._sequence.micro_batches
         if not 1 <= n_batches <= most:
             raise UsageError(
                 f"n_batches: expected the batches of this iteration that were received, 1 to "

@@ -125,6 +125,14 @@ class PackSource(RowSource):
         for name, values in self._flat(numbers)[0].items():
             into[name][rows] = values.reshape(-1, self.length)
 
+    def segment_sums(self, numbers: Numbers) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return tokens and squared lengths of rows; see `RowSource.segment_sums`."""
+        tokens, squares = self._reader.segment_sums(self._row_numbers(numbers))
+        if self.padded:
+            squares += (self.length - tokens) ** 2
+            tokens[:] = self.length
+        return tokens, squares
+
     @cached_property
     def _reader(self) -> PackReader:
         """Return the reader, whose index is mapped when the first row is read.

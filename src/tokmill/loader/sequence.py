@@ -11,6 +11,7 @@ import numpy as np
 
 from tokmill.dataset.identity import algorithm_of
 from tokmill.errors import StateError, UsageError
+from tokmill.loader.balance import AttentionCost, Balance, deal, least_step_cost, step_cost
 from tokmill.loader.order import AT_ONCE, MOST, Blend, shuffled
 from tokmill.loader.source import IGNORED, RowSource, checked_count, cu_seqlens
 from tokmill.words import plural
@@ -36,7 +37,7 @@ class Located(NamedTuple):
     numbers: NDArray[np.int64]
     is_padding: NDArray[np.bool_]
 
-    def part(self, own: slice) -> Located:
+    def part(self, own: Rows) -> Located:
         """Return some of the rows."""
         return Located(self.sources[own], self.numbers[own], self.is_padding[own])
 
@@ -53,12 +54,23 @@ class SampleSequence:
         shares: samples of each source in a period of the blend.
         fingerprint: what decides the sequence, except the seed: the algorithm of the sums of the
             files, `:`, and a sha256.
-        n_global: samples in a batch of all ranks.
+        n_global: samples in a batch of all ranks: those of a step.
+        micro_batches: batches of a rank in a step.
+        cost: by which the rows of a global batch are dealt; None: they are dealt in order.
         pads: whether a last batch is padded; otherwise the tail of an epoch is left out.
     """
 
     def __init__(
-        self, sources: Any, seed: int, shuffle: bool, batch: int, rank: int, world: int, tail: str
+        self,
+        sources: Any,
+        seed: int,
+        shuffle: bool,
+        batch: int,
+        rank: int,
+        world: int,
+        tail: str,
+        micro_batches: int = 1,
+        balance: AttentionCost | None = None,
     ) -> None:
         self.sources, weights = _with_weights(sources)
         self.seed, self.shuffle = checked_count("seed", seed, least=0), bool(shuffle)
@@ -84,7 +96,9 @@ class SampleSequence:
             raise UsageError(f"rank {self.rank} of {plural(self.world, 'rank')}: expected less")
         if tail not in ("drop", "pad"):
             raise UsageError(f"tail: expected drop or pad, found {tail!r}")
-        self.pads, self.n_global = tail == "pad", self.batch * self.world
+        self.micro_batches = checked_count("micro_batches", micro_batches)
+        self.pads = tail == "pad"
+        self.n_global = self.batch * self.world * self.micro_batches
         if self.pads and not all(source.padded for source in self.sources):
             raise UsageError('tail="pad": rows have different lengths; use tail="drop"')
         if not self.pads and self.n_samples < self.n_global:
@@ -93,20 +107,23 @@ class SampleSequence:
                 f"{self.n_global:,}: every epoch would be dropped; use a smaller batch, or "
                 'tail="pad"'
             )
+        self.cost = _checked_balance(balance)
+        for source in self.sources if self.cost is not None else ():
+            source.segment_sums([])  # refuses rows whose costs nobody knows
 
     @property
     def batches_per_epoch(self) -> int:
         """Return the batches of a whole epoch, with its tail."""
-        return self._batches_in(self.n_samples)
+        return self.n_batches(1)
 
     def n_batches(self, epochs: int) -> int:
         """Return the batches of whole epochs; those of a blend have one tail, at their end."""
         if len(self.shares) == 1:
-            return epochs * self.batches_per_epoch
-        return self._batches_in(epochs * self.n_samples)
+            return epochs * self._steps_in(self.n_samples) * self.micro_batches
+        return self._steps_in(epochs * self.n_samples) * self.micro_batches
 
-    def _batches_in(self, n_samples: int) -> int:
-        """Return the batches of so many samples; too few for another one are padded or dropped."""
+    def _steps_in(self, n_samples: int) -> int:
+        """Return the steps of so many samples; too few for another one are padded or dropped."""
         n_whole, n_left = divmod(n_samples, self.n_global)
         return n_whole + 1 if n_left and self.pads else n_whole
 
@@ -118,12 +135,13 @@ class SampleSequence:
 
     def after(self, key: int, n_batches: int, stop: int | None) -> int:
         """Return the sample after some batches from `key` on; see `steps`."""
+        n_steps = n_batches // self.micro_batches
         if len(self.shares) == 1:
-            n_left = self._batches_in(self.n_samples - key % self.n_samples)
-            if n_batches > n_left:
-                n_epochs, n_batches = divmod(n_batches - n_left, self.batches_per_epoch)
+            n_left = self._steps_in(self.n_samples - key % self.n_samples)
+            if n_steps > n_left:
+                n_epochs, n_steps = divmod(n_steps - n_left, self._steps_in(self.n_samples))
                 key = (key // self.n_samples + 1 + n_epochs) * self.n_samples
-        return self._past_tail(key + n_batches * self.n_global, stop)
+        return self._past_tail(key + n_steps * self.n_global, stop)
 
     def _past_tail(self, key: int, stop: int | None) -> int:
         """Return a key; where only a tail follows that is dropped, the end of the tail."""
@@ -181,30 +199,88 @@ class SampleSequence:
     def steps(self, key: int, stop: int | None) -> Iterator[Step]:
         """Yield the rows of each batch, and the key of the next sample after it.
 
-        Many batches are located together, which is cheaper.
+        After a micro batch that is not the last of its step, it is that before the step. Many
+        batches are located together, which is cheaper.
         """
-        together = max(1, AT_ONCE // self.batch)
+        places = self._places()
+        together = max(1, AT_ONCE // len(places))
         while stop is None or key < stop:
             # Samples up to the next end whose tail is dropped or padded.
             left = MOST if stop is None else stop - key
             if len(self.shares) == 1:
                 left = self.n_samples - key % self.n_samples
-            count, n_batches = self.n_global, min(together, left // self.n_global)
-            if n_batches:
-                firsts = key + self.rank * self.batch + np.arange(n_batches) * count
-                keys = firsts[:, None] + np.arange(self.batch)
-            elif self.pads:  # a tail is dealt out so that all ranks share it
-                offsets = np.arange(self.rank, self.n_global, self.world)
+            count, n_steps = self.n_global, min(together, left // self.n_global)
+            if n_steps:
+                firsts = key + np.arange(n_steps) * count
+                keys = firsts[:, None] + places
+            elif self.pads:
+                offsets = self._places(is_tail=True)
                 keys = np.where(offsets < left, key + offsets, PADDING)
-                count, n_batches = left, 1
+                count, n_steps = left, 1
             else:
                 key += left
                 continue
-            rows = self.locate(keys.reshape(-1))
-            for number in range(n_batches):
-                own = slice(number * self.batch, (number + 1) * self.batch)
-                key = self._past_tail(key + count, stop)
+            rows = self._dealt(self.locate(keys.reshape(-1)))
+            for number in range(1, n_steps * self.micro_batches + 1):
+                own = slice((number - 1) * self.batch, number * self.batch)
+                if number % self.micro_batches == 0:
+                    key = self._past_tail(key + count, stop)
                 yield rows.part(own), key
+
+    def _places(self, *, is_tail: bool = False) -> NDArray[np.int64]:
+        """Return the places in a global batch of the rows of this rank, micro batch by micro batch.
+
+        Where rows are dealt by their cost, they are all places: every rank looks at all rows.
+        """
+        places = np.arange(self.n_global)
+        if self.cost is not None:
+            return places
+        if is_tail:  # a tail is dealt out so that all ranks share it
+            in_turn = places.reshape(self.batch, self.micro_batches, self.world)
+            return in_turn[:, :, self.rank].T.reshape(-1)
+        in_order = places.reshape(self.micro_batches, self.world, self.batch)
+        return in_order[:, self.rank].reshape(-1)
+
+    def _dealt(self, rows: Located) -> Located:
+        """Return the rows of this rank, of those at `_places` of some global batches."""
+        if self.cost is None:
+            return rows
+        own = []
+        for start in range(0, len(rows.numbers), self.n_global):
+            costs = self.costs(rows.part(slice(start, start + self.n_global)), self.cost)
+            of_rank = deal(costs, self.world, self.micro_batches)[:, self.rank]
+            own.append(start + of_rank.reshape(-1))
+        return rows.part(np.concatenate(own))
+
+    def balance(self, key: int, cost: AttentionCost | None, n_batches: int) -> Balance:
+        """Return how even the next global batches are, at most those of an epoch; see `Loader`."""
+        cost = _checked_balance(cost) or self.cost or AttentionCost()
+        n_steps = min(n_batches, max(1, self.n_samples // self.n_global))
+        shares = np.zeros(3)  # before, after and bound, of a step of equal batches
+        for number in range(n_steps):
+            keys = key + number * self.n_global + np.arange(self.n_global)
+            costs = self.costs(self.locate(keys), cost)
+            in_order = np.arange(self.n_global).reshape(self.micro_batches, self.world, -1)
+            dealt = deal(costs, self.world, self.micro_batches)
+            before, after = step_cost(costs, in_order), step_cost(costs, dealt)
+            bound = least_step_cost(costs, self.world, self.micro_batches)
+            shares += np.array([before, after, bound]) * self.world / costs.sum()
+        before, after, bound = (shares / n_steps).tolist()
+        return Balance(before, after, bound, n_steps)
+
+    def costs(self, rows: Located, cost: AttentionCost) -> NDArray[np.int64]:
+        """Return the costs of the rows of a global batch: (n,); a row of padding is one document.
+
+        Raises:
+            UsageError: a source does not know the documents of its rows.
+        """
+        length = self.sources[0].length
+        tokens, squares = np.full((2, len(rows.numbers)), length, np.int64)
+        squares *= length
+        for number in np.unique(rows.sources).tolist():
+            own = np.flatnonzero((rows.sources == number) & ~rows.is_padding)
+            tokens[own], squares[own] = self.sources[number].segment_sums(rows.numbers[own])
+        return cost.of_rows(tokens, squares)
 
     def locate(self, keys: NDArray[np.int64]) -> Located:
         """Return where samples are.
@@ -263,6 +339,15 @@ class SampleSequence:
         if self._first_names[number]:
             ids = batch["source_ids"][rows]
             batch["source_ids"][rows] = np.where(ids < 0, ids, ids + self._first_names[number])
+
+
+def _checked_balance(balance: AttentionCost | None) -> AttentionCost | None:
+    if balance is None or isinstance(balance, AttentionCost):
+        return balance
+    raise UsageError(
+        f"balance: expected tokmill.loader.AttentionCost(), or None for rows in order; found "
+        f"{balance!r}"
+    )
 
 
 def _why_other(found: str, expected: str) -> str:

@@ -212,6 +212,16 @@ class RowSource(Source):
                 "has a token of it"
             )
 
+    def segment_sums(self, numbers: Numbers) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the tokens of rows, and the sums of the squared lengths of their segments: (n,).
+
+        Segments are those of `cu_seqlens`, padding included. No token is read.
+
+        Raises:
+            UsageError: rows have no segments: all their tokens attend to each other.
+        """
+        raise UsageError(f"{self!r}: its rows have no documents to balance batches by")
+
     def __getitems__(self, numbers: Numbers) -> list[Arrays]:
         """Return several rows, read together: (length,) each; see `batch`."""
         rows = self.empty(len(numbers))

@@ -64,6 +64,7 @@ class WindowSource(RowSource):
                 f"{self.directory}: {split} has {plural(n_tokens, 'token')}, a row reads "
                 f"{self.length + self._shift:,}: choose a shorter length"
             )
+        self._squares: npt.NDArray[np.int64] | None = None
         self.n_left_out = n_tokens - self._n_rows * self.length - self._shift
         if self._names is not None and self._wanted is not None:
             self._choose(self._rows_of_source(self._names, self._wanted))
@@ -108,6 +109,57 @@ class WindowSource(RowSource):
             into["weights"][rows] = weights
         if "document_ids" in self.dtypes or "position_ids" in self.dtypes:
             self._fill_segments(starts, into, rows)
+
+    def segment_sums(self, numbers: Numbers) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return tokens and squared lengths of rows; see `RowSource.segment_sums`.
+
+        They are kept, 8 bytes a row: a shard is looked through when a row of it is first asked for.
+        """
+        if not self.dtypes.keys() & {"document_ids", "position_ids"}:
+            raise UsageError(
+                f"{self!r}: to balance batches, keep documents apart, with cu_seqlens=True, "
+                "position_ids=True or document_ids=True: without, all rows cost the same"
+            )
+        rows = self._row_numbers(numbers)
+        if self._squares is None:
+            self._squares = np.zeros(self._n_rows, np.int64)  # 0: not known yet
+        unknown = rows[self._squares[rows] == 0]
+        shards = np.searchsorted(self._stops, unknown * self.length, side="right")
+        for shard in np.unique(shards).tolist():
+            begin, end = self._starts[shard], self._stops[shard]
+            first, last = -(-int(begin) // self.length), -(-int(end) // self.length)
+            last = min(last, self._n_rows)
+            self._squares[first:last] = self._squared_lengths(shard, first, last)
+        return np.full(len(rows), self.length), self._squares[rows]
+
+    def _squared_lengths(self, shard: int, first: int, last: int) -> npt.NDArray[np.int64]:
+        """Return the sums of the squared lengths of the segments of the rows that begin in a shard.
+
+        Documents end to end are [starts[i], starts[i + 1]), whose squares sum up to `sums`.
+        """
+        bounds = np.arange(first, last + 1) * self.length
+        begins, ends = bounds[:-1], bounds[1:]
+        starts = np.append(self._document_starts(shard, int(bounds[-1])), bounds[-1])
+        lengths = np.diff(starts)
+        if starts[0] > bounds[0] or lengths.min() < 0:
+            raise self._files.damaged_index(shard)
+        sums = np.append(0, np.cumsum(lengths**2))
+        head = np.searchsorted(starts, begins, side="right") - 1
+        tail = np.searchsorted(starts, ends, side="left") - 1
+        several = (starts[head + 1] - begins) ** 2 + (ends - starts[tail]) ** 2
+        several += sums[tail] - sums[head + 1]
+        return np.where(head == tail, self.length**2, several)
+
+    def _document_starts(self, shard: int, stop: int) -> npt.NDArray[np.int64]:
+        """Return where documents begin in the split, from a shard on and before token `stop`."""
+        item, found = self._files.dtypes["bin"].itemsize, []
+        while shard < len(self._starts) and self._starts[shard] < stop:
+            _, offsets = self._files.index(shard)
+            before = self._starts[shard]
+            n = bisect_left(offsets, (stop - before) * item)
+            found.append(offsets[:n] // item + before)
+            shard += 1
+        return np.concatenate(found)
 
     def _sources_at(
         self, names: DocumentNames, starts: npt.NDArray[np.int64]
