@@ -2,9 +2,9 @@
 
     python -m bench.pages
 
-This writes the tables of `docs/memory.md`, between `<!-- NAME: begin -->` and `<!-- NAME: end -->`,
-and `src/tokmill/settings/arguments.pyi`, which type checkers and editors read
-(`bench/arguments_stub.py`). A test compares both with the code. `make docs` adds what is not in
+This writes the tables of `docs/memory.md` and `docs/audit.md`, between `<!-- NAME: begin -->` and
+`<!-- NAME: end -->`, and `src/tokmill/settings/arguments.pyi`, which type checkers and editors read
+(`bench/arguments_stub.py`). A test compares all with the code. `make docs` adds what is not in
 the repository (`bench/site_links.py`): the pages `api.md` and `formulas.md`, and the tables of
 `docs/settings.md`.
 """
@@ -27,6 +27,7 @@ from bench.tables import table
 from tokmill.bill.states.precision import SCHEMES
 from tokmill.bill.text.formulas import formulas_page
 from tokmill.cli.options import default_text
+from tokmill.inspect.audit_kinds import KINDS
 from tokmill.settings.names import Setting, schema
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def generated() -> dict[str, str]:
     memory = with_block(_page("docs/memory.md"), "schemes", scheme_table())
     memory = with_block(memory, "measured", gpu_measured.scored(gpu_measured.scores()))
     return {
+        "docs/audit.md": with_block(_page("docs/audit.md"), "kinds", kinds_table()),
         "docs/memory.md": with_block(memory, "grid", grid_summary()),
         "src/tokmill/settings/arguments.pyi": stub(),
     }
@@ -84,6 +86,15 @@ def with_block(page: str, name: str, text: str) -> str:
     if start < 0 or stop < start or page.count(begin) != 1 or page.count(end) != 1:
         raise ValueError(f"expected the lines {begin} and {end} once each")
     return f"{page[:start]}{begin}\n{text}\n{page[stop:]}"
+
+
+# docs/audit.md
+
+
+def kinds_table() -> str:
+    """Return the kinds of faults that an audit looks for."""
+    rows = [(f"`{name}`", kind.means, kind.hurts, kind.of) for name, kind in KINDS.items()]
+    return table(("kind", "a sample where", "what training does", "in"), rows)
 
 
 # docs/memory.md

@@ -13,6 +13,7 @@ from tokmill.version import __version__  # see __main__: nothing else is importe
 TYPE_CHECKING = False  # that of typing, whose import takes longer than all of this module
 if TYPE_CHECKING:
     from tokmill import bill, loader
+    from tokmill.api.audit import audit
     from tokmill.api.dataset import Dataset, open  # noqa: A004  it opens a dataset
     from tokmill.api.encoder import Encoder, Tokens
     from tokmill.api.forecast import RunForecast
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from tokmill.dataset.origins import Origin
     from tokmill.dataset.verify import Verification
     from tokmill.errors import TokmillError
+    from tokmill.inspect.audit_result import Audit
     from tokmill.inspect.statistics import Statistics
     from tokmill.run.tasks import ArrayStatus
     from tokmill.settings.schema import Source
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArrayStatus",
+    "Audit",
     "ControlToken",
     "Dataset",
     "DocumentStream",
@@ -61,6 +64,7 @@ __all__ = [
     "TokmillError",
     "Verification",
     "__version__",
+    "audit",
     "bill",
     "encode",
     "finish",
@@ -93,6 +97,8 @@ _MODULES = {
     **dict.fromkeys(("bill", "loader"), ""),
     **dict.fromkeys(("ShardInfo", "Token"), "api.rows"),
     "ArrayStatus": "run.tasks",
+    "Audit": "inspect.audit_result",
+    "audit": "api.audit",
     "ControlToken": "values",
     "Export": "trainers.export",
     "Origin": "dataset.origins",

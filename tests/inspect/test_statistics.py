@@ -15,10 +15,11 @@ from tokmill.api.dataset import Dataset
 from tokmill.dataset.counts import N_LENGTH_BINS
 from tokmill.dataset.manifest import Manifest
 from tokmill.errors import VerifyError
+from tokmill.inspect import document_hashes
 from tokmill.inspect import statistics as module
+from tokmill.inspect.document_hashes import Duplicates
 from tokmill.inspect.statistics import (
     CONTEXTS,
-    Duplicates,
     Lengths,
     read_statistics,
 )
@@ -93,8 +94,8 @@ def test_equal_documents_are_counted_whatever_is_kept_in_memory(
     make_dataset, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
     directory, manifest = make_dataset(EQUAL)
-    monkeypatch.setattr(module, "_KEPT_DOCUMENTS", kept)
-    monkeypatch.setattr(module, "_HASHED_AT_ONCE", 2)
+    monkeypatch.setattr(document_hashes, "_KEPT_DOCUMENTS", kept)
+    monkeypatch.setattr(module, "_CHUNK_TOKENS", 8)
     assert read_statistics(directory, Manifest.of(manifest, directory)).duplicates == Duplicates(
         documents=6, tokens=2 * 4 + 3 * 3 + 3, most=4, example=1, in_both_splits=2
     )

@@ -25,7 +25,8 @@ from tokmill.cli.bill import memory_command
 from tokmill.dataset.counts import Counts
 from tokmill.dataset.manifest import Manifest, SourceEntry
 from tokmill.dataset.reader import read_manifest
-from tokmill.inspect.statistics import CONTEXTS, Duplicates
+from tokmill.inspect.document_hashes import Duplicates
+from tokmill.inspect.statistics import CONTEXTS
 from tokmill.page import dataset_sections
 from tokmill.page.dataset_sections import (
     grouped,

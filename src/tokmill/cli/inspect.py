@@ -118,7 +118,7 @@ def command(
         for shown in samples:
             show_json(_as_json(shown, reader, row))
     else:
-        _print(heading, samples, Look(_is_in_colour(), by_token, max_chars), manifest, show_ids)
+        _print(heading, samples, Look(is_in_colour(), by_token, max_chars), manifest, show_ids)
         if (document, row, noticed) == (None, None, None):
             _print_rules(manifest)
 
@@ -172,7 +172,7 @@ def _write_page(
     show(f"{html}: {plural(len(samples), kind)}, {size(write_page(html, page))}")
 
 
-def _is_in_colour() -> bool:
+def is_in_colour() -> bool:
     """Return whether text is printed in colour: as the user says, or to a terminal."""
     color = click.get_current_context().color
     if color is None:

@@ -50,6 +50,7 @@ COMMANDS = {
     "verify": ("tokmill.cli.checks:verify", "Check a dataset against its manifest."),
     "stats": ("tokmill.cli.stats", "Show lengths, sources, duplicates and ids of a dataset."),
     "inspect": ("tokmill.cli.inspect", "Show documents of a dataset, decoded."),
+    "audit": ("tokmill.cli.audit", "Find what a trainer would train by mistake."),
     "mix": (
         "tokmill.cli.mix:mix_command",
         "Merge, blend, shuffle and deduplicate finished datasets.",
@@ -70,7 +71,7 @@ COMMANDS = {
 EXIT_CODES = """\b
 Exit codes:
   0    done
-  1    verify found a mismatch; doctor found something essential that is broken
+  1    verify found a mismatch; audit --fail-on a fault; doctor something essential that is broken
   2    an option, a setting or a path is wrong
   3    broken records: too many, or one with --on-error fail; input that breaks off; no document
   4    the tokenizer: it does not load, its eos is unknown, an id does not fit

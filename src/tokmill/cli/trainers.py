@@ -32,6 +32,29 @@ if TYPE_CHECKING:
 
     from tokmill.trainers.export import Export
 
+COLUMN_OPTIONS = (
+    click.option(
+        "--ids",
+        multiple=True,
+        metavar="COLUMN",
+        help="rows: the column of ids; twice: of prompts, and of completions, which are trained.",
+    ),
+    click.option(
+        "--labels", default="", metavar="COLUMN", help="rows: the column of labels, or none."
+    ),
+    click.option(
+        "--mask",
+        "masks",
+        multiple=True,
+        metavar="COLUMN",
+        help="rows: a column of 0 and 1, 1 = trained; once for each; or none.",
+    ),
+    click.option(
+        "--weights", default="", metavar="COLUMN", help="rows: the column of weights, or none."
+    ),
+)
+"""Options that say what the columns of rows of ids hold."""
+
 
 class _ImportName(click.Choice[str]):
     """The name of what is imported, or of a trainer that reads such files."""
@@ -167,23 +190,7 @@ def _show_export(written: Export) -> None:
     help="Token that ends documents, if the tokenizer's files do not say it.",
 )
 @click.option("--add-eos", is_flag=True, help="Add eos to documents that do not end with it.")
-@click.option(
-    "--ids",
-    multiple=True,
-    metavar="COLUMN",
-    help="rows: the column of ids; twice: of prompts, and of completions, which are trained.",
-)
-@click.option("--labels", default="", metavar="COLUMN", help="rows: the column of labels, or none.")
-@click.option(
-    "--mask",
-    "masks",
-    multiple=True,
-    metavar="COLUMN",
-    help="rows: a column of 0 and 1, 1 = trained; once for each; or none.",
-)
-@click.option(
-    "--weights", default="", metavar="COLUMN", help="rows: the column of weights, or none."
-)
+@with_options(*COLUMN_OPTIONS)
 @click.option(
     "--alignment",
     type=click.Choice(["own", "next"]),

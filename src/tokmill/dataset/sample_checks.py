@@ -14,11 +14,12 @@ import numpy as np
 from tokmill.offsets import offsets_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     import numpy.typing as npt
 
-    Flags = npt.NDArray[np.bool_]
+    from tokmill.dataset.reader import Shard
+
     Numbers = npt.NDArray[np.int64]
 
 
@@ -90,3 +91,17 @@ class Samples:
         if self.mask is None:
             return np.arange(len(self.lengths))
         return np.flatnonzero(self.mask[self.starts])
+
+
+def samples_in(shard: Shard, most_tokens: int) -> Iterator[tuple[int, Samples]]:
+    """Yield samples of a shard, some at a time, with the number of the first in the shard.
+
+    Memory: that of `most_tokens`, or of one sample. Its index was checked.
+    """
+    start = 0
+    for run in shard.runs(most_tokens):
+        lengths = shard.lengths[run].astype(np.int64)
+        stop = start + int(lengths.sum())
+        mask = None if shard.mask is None else shard.mask[start:stop]
+        yield run.start, Samples(shard.tokens[start:stop], lengths, mask)
+        start = stop

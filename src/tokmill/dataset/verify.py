@@ -15,7 +15,7 @@ from tokmill.dataset.manifest import Manifest, is_intact
 from tokmill.dataset.origins import origins_problem
 from tokmill.dataset.packs import PackTotals, open_rows, packed_groups
 from tokmill.dataset.reader import open_shard
-from tokmill.dataset.sample_checks import Samples
+from tokmill.dataset.sample_checks import samples_in
 from tokmill.dataset.sidecars import METADATA, check_metadata
 from tokmill.errors import TokmillError, UsageError, VerifyError
 from tokmill.urls import shown_place
@@ -229,7 +229,7 @@ class _Checks:
         """Check the first and last ids of documents for pretraining."""
         tokenizer = self.manifest.tokenizer
         unended, unbegun = _FirstOf(), _FirstOf()
-        for first, documents in _samples_of(shard):
+        for first, documents in samples_in(shard, _CHUNK_TOKENS):
             unended.add(first, documents.ending_otherwise([tokenizer.eos.id]))
             if tokenizer.bos is not None:
                 unbegun.add(first, documents.beginning_otherwise(tokenizer.bos.id))
@@ -261,7 +261,7 @@ class _Checks:
     def _check_samples(self, shard: Shard, rule: MaskEntry) -> None:
         """Check what the samples of a shard train, and how they end."""
         trained_first, untrained = _FirstOf(), _FirstOf()
-        for first, samples in _samples_of(shard):
+        for first, samples in samples_in(shard, _CHUNK_TOKENS):
             trained_first.add(first, samples.training_first())
             untrained.add(first, samples.training_nothing())
             if not rule.ends.last_ids:
@@ -360,20 +360,6 @@ class _FirstOf:
         if len(numbers) and not self.count:
             self.number = first + int(numbers[0])
         self.count += len(numbers)
-
-
-def _samples_of(shard: Shard) -> Iterator[tuple[int, Samples]]:
-    """Yield samples of a shard, some at a time, with the number of the first in the shard.
-
-    Memory: that of a chunk, or of one sample.
-    """
-    start = 0
-    for run in shard.runs(_CHUNK_TOKENS):
-        lengths = shard.lengths[run].astype(np.int64)
-        stop = start + int(lengths.sum())
-        mask = None if shard.mask is None else shard.mask[start:stop]
-        yield run.start, Samples(shard.tokens[start:stop], lengths, mask)
-        start = stop
 
 
 def _weight_problem(mask: FileArray, weights: FileArray) -> str:

@@ -9,20 +9,18 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokmill.dataset.checked import CheckedFiles
-from tokmill.dataset.checksum import document_hash
 from tokmill.dataset.counts import documents_by_length
 from tokmill.dataset.reader import open_shard
 from tokmill.dataset.sidecars import open_index
 from tokmill.errors import VerifyError
+from tokmill.inspect.document_hashes import DocumentHashes, Duplicates, hashes_of
 from tokmill.offsets import before_first, offsets_of
-from tokmill.storage import storage_errors
 from tokmill.urls import shown_place
 
 if TYPE_CHECKING:
@@ -42,9 +40,6 @@ MOST_IDS = 20
 
 _CHUNK_DOCUMENTS = 1 << 20
 _CHUNK_TOKENS = 1 << 20
-_HASHED_AT_ONCE = 1 << 14
-_KEPT_DOCUMENTS = 1 << 20
-"""Documents whose hashes are in memory: 32 MiB, and about four times as much to sort them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,25 +125,6 @@ def read_lengths(directory: Path, manifest: Manifest) -> Lengths:
                 yield lengths[start : start + _CHUNK_DOCUMENTS]
 
     return Lengths.of(chunks())
-
-
-@dataclass(frozen=True, slots=True)
-class Duplicates:
-    """Documents whose ids (in SFT also the mask) are those of an earlier one.
-
-    Attributes:
-        documents: how many there are, without the first of each.
-        tokens: their tokens.
-        most: documents that are equal, of the text that is repeated most; 1 if nothing is.
-        example: the number of the first of them in the dataset.
-        in_both_splits: documents of val that are in train, too.
-    """
-
-    documents: int = 0
-    tokens: int = 0
-    most: int = 1
-    example: int = 0
-    in_both_splits: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,14 +218,14 @@ def read_statistics(
     counts = np.zeros(manifest.tokenizer.vocab_size, np.int64)
     splits: dict[str, dict[str, int]] = {}
     with tempfile.TemporaryDirectory(prefix="tokmill-stats-") as folder:
-        hashes = _Hashes(Path(folder), sum(entry.documents for entry in manifest.shards))
+        hashes = DocumentHashes(Path(folder), sum(entry.documents for entry in manifest.shards))
         for entry in manifest.shards:
             endings = ("idx", "bin", *manifest.sidecars)
             checked.check(directory / f"{entry.name}.{ending}" for ending in endings)
             shard = open_shard(directory, manifest, entry)
             shard.check_index()
             _count_ids(directory, shard, counts)
-            hashes.add_documents(shard)
+            _add_hashes(hashes, shard)
             split = splits.setdefault(shard.split, {"documents": 0, "tokens": 0})
             split["documents"] += len(shard.lengths)
             split["tokens"] += len(shard.tokens)
@@ -301,81 +277,12 @@ def _prompt_lengths(directory: Path, manifest: Manifest) -> Iterator[npt.NDArray
             start += int(offsets[-1])
 
 
-def _hashes_of(shard: Shard) -> Iterator[bytes]:
-    """Yield the hash of each document of a shard, whose index was checked, in order."""
-    item, start = shard.tokens.itemsize, 0
+def _add_hashes(hashes: DocumentHashes, shard: Shard) -> None:
+    """Add the documents of a shard, whose index was checked, in order."""
+    start = 0
     for run in shard.runs(_CHUNK_TOKENS):
-        ends = np.cumsum(shard.lengths[run], dtype=np.int64).tolist()
-        span = slice(start, start + ends[-1])
-        ids = shard.tokens[span].view(np.uint8).data
-        mask = None if shard.mask is None else shard.mask[span].data
-        first = 0
-        for end in ends:
-            own = None if mask is None else mask[first:end]
-            yield document_hash(ids[first * item : end * item], own)
-            first = end
+        lengths = shard.lengths[run].astype(np.int64)
+        span = slice(start, start + int(lengths.sum()))
+        mask = None if shard.mask is None else shard.mask[span]
+        hashes.add(hashes_of(shard.tokens[span], mask, lengths), lengths, shard.split)
         start = span.stop
-
-
-class _Hashes:
-    """BLAKE3 hashes of 128 bits of documents; equal ones are counted, in bounded memory.
-
-    A row has four uint64: the hash, 2 x tokens + (1 if in val), and the number of the document.
-    Rows go to files by their hash, so that equal documents are in one file, in their order; one
-    file after the other is sorted.
-    """
-
-    def __init__(self, folder: Path, n_documents: int) -> None:
-        self._folder, self._n_files = folder, -(-n_documents // _KEPT_DOCUMENTS)
-        self._kept: list[npt.NDArray[np.uint64]] = []
-        self._n_documents = 0
-
-    def add_documents(self, shard: Shard) -> None:
-        """Add the documents of the next shard."""
-        hashes = _hashes_of(shard)
-        for first in range(0, len(shard.lengths), _HASHED_AT_ONCE):
-            lengths = shard.lengths[first : first + _HASHED_AT_ONCE]
-            digests = b"".join(islice(hashes, len(lengths)))
-            rows = np.empty((len(lengths), 4), np.uint64)
-            rows[:, :2] = np.frombuffer(digests, "<u8").reshape(-1, 2)
-            rows[:, 2] = 2 * lengths.astype(np.int64) + (shard.split == "val")
-            rows[:, 3] = np.arange(self._n_documents, self._n_documents + len(rows))
-            self._n_documents += len(rows)
-            self._kept.append(rows)
-            if len(self._kept) * _HASHED_AT_ONCE >= _KEPT_DOCUMENTS:
-                self._write()
-
-    def _write(self) -> None:
-        """Append the rows in memory to their files."""
-        if not self._kept:
-            return
-        rows = np.concatenate(self._kept)
-        files = rows[:, 0] % np.uint64(self._n_files)
-        order = np.argsort(files, kind="stable")
-        bounds = np.searchsorted(files[order], np.arange(self._n_files + 1))
-        with storage_errors(self._folder):
-            for number, (start, stop) in enumerate(pairwise(bounds.tolist())):
-                with (self._folder / f"{number}").open("ab") as file:
-                    file.write(rows[order[start:stop]].data)
-        self._kept = []
-
-    def duplicates(self) -> Duplicates:
-        """Return what is equal among the documents that were added."""
-        documents = tokens = in_both = 0
-        largest = (1, 0)
-        self._write()
-        for number in range(self._n_files):
-            rows = np.fromfile(self._folder / f"{number}", np.uint64).reshape(-1, 4)
-            rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))].view(np.int64)
-            if not len(rows):
-                continue
-            is_first = np.append(True, (rows[1:, :2] != rows[:-1, :2]).any(axis=1))
-            starts = np.flatnonzero(is_first)
-            sizes = np.diff(starts, append=len(rows))
-            documents += len(rows) - len(starts)
-            tokens += int((sizes - 1) @ (rows[starts, 2] >> 1))
-            n_val = np.add.reduceat(rows[:, 2] & 1, starts)
-            in_both += int(n_val[n_val < sizes].sum())
-            most = int(sizes.max())
-            largest = max(largest, (most, -int(rows[starts[sizes == most], 3].min())))
-        return Duplicates(documents, tokens, largest[0], -largest[1], in_both)

@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 Why = tuple[str, str]
 """Reason and message of a row that is refused."""
 
-_LABELS_DIFFER = "labels are not the ids"
+LABELS_DIFFER = "labels are not the ids"
 _LENGTHS_DIFFER = "lengths differ"
 _NOTHING = "nothing in a column"
+"""Reasons; an audit knows them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ def samples_of(batch: pa.RecordBatch, rules: RowRules) -> RowSamples:
         targets, appended = _shifted(rows, is_real, starts, targets, refusals)
     elif targets is not None and rows.labels is not None:
         differs = is_real & (rows.labels != IGNORE_INDEX) & (rows.labels != rows.ids)
-        refusals.add_tokens(rows, differs, _LABELS_DIFFER, _label_message(rows))
+        refusals.add_tokens(rows, differs, LABELS_DIFFER, _label_message(rows))
     return _cut(rows, is_real, starts, targets, appended, refusals, batch.num_rows)
 
 
@@ -474,7 +475,7 @@ def _check_next(
     is_same = np.append(labels[:-1] == rows.ids[1:], False)[: len(labels)]
     is_label = is_real & (labels != IGNORE_INDEX)
     refusals.add_tokens(
-        rows, is_label & ~is_same & ~_ends(rows, is_real, starts), _LABELS_DIFFER,
+        rows, is_label & ~is_same & ~_ends(rows, is_real, starts), LABELS_DIFFER,
         lambda token, at: f"labels[{at}] is {labels[token]}, and the id of the next token is "
         f"{rows.ids[token + 1]}",
     )  # fmt: skip

@@ -71,8 +71,13 @@ def find_rows(
     trainer: str,
     given: GivenColumns,
     settings: InputSettings,
+    *,
+    finds_alignment: bool = True,
 ) -> FoundRows:
     """Return the files of an import of rows, and how they are read.
+
+    `finds_alignment`: compare labels with ids, where the user does not say their alignment; else it
+    is that with which most trainers read such columns, whatever the labels are.
 
     Raises:
         UsageError: a file is of another kind, or its columns or labels cannot be understood.
@@ -95,12 +100,36 @@ def find_rows(
     every = [*files["train"], *files["val"]]
     looked = _look(every, trainer, given, settings)
     if not looked:
-        raise UsageError(f"{every[0].path}: no rows to import")
+        raise UsageError(f"{every[0].path}: has no rows")
     columns = looked[0].found
-    alignment, told = _alignment(looked, given, settings)
+    alignment, told = _usual_alignment(columns.rules, given)
+    if finds_alignment:
+        alignment, told = _alignment(looked, given, settings)
     rules = replace(columns.rules, alignment=alignment, val=tuple(one.path for one in files["val"]))
     notes += [_in_words(rules, told), *_unread(columns)]
     return FoundRows(tuple(files.values()), warnings, rules, tuple(notes))
+
+
+def layout_of(sources: Sequence[Path], settings: InputSettings) -> str:
+    """Return what rows are stored as, a key of `ROW_FORMATS`, by the files of the first source.
+
+    Raises:
+        UsageError: there is no source, or no file of rows.
+        StorageError: it cannot be read.
+    """
+    if not sources:
+        raise UsageError("no source: name a dataset, or files or directories of rows")
+    path, _ = _splits(sources[0])[0]
+    files = discover(replace(settings, paths=(str(path),))).files
+    for trainer, formats in ROW_FORMATS.items():
+        if trainer != "datasets" and any(file.format in formats for file in files):
+            return trainer
+    if any(file.format in ROW_FORMATS["datasets"] for file in files):
+        return "datasets"
+    raise UsageError(
+        f"{files[0].path}: expected rows of ids (Parquet, JSON Lines, or a dataset of Hugging "
+        f"Face), found {files[0].format}; tokmill import reads other trainers' tokens"
+    )
 
 
 def _splits(path: Path) -> list[tuple[Path, str]]:
@@ -214,6 +243,15 @@ class _Votes:
                 line = int(records.places[rows[0], 0])
                 self.examples.setdefault(kind, f"{file.path}: row {line:,}")
         self.n_trained += int(np.count_nonzero(found.is_trained))
+
+
+def _usual_alignment(rules: RowRules, given: GivenColumns) -> tuple[str, str]:
+    """Return the alignment with which trainers read such columns, and how it is known, in words."""
+    if given.alignment:
+        return given.alignment, "as --alignment says"
+    if not rules.labels and STARTS in rules.ends and rules.are_chats:
+        return NEXT, "as NeMo and Megatron-Bridge read them"
+    return OWN, "as most trainers read them"
 
 
 def _alignment(

@@ -125,14 +125,14 @@ class TokenDecoder:
     def _texts(self, ids: Sequence[int], *, by_token: bool, drops: bool) -> list[str]:
         if not self.has_bytes:
             return [self.decode([id_]) for id_ in ids] if by_token else [self.decode(ids)]
-        spelled = [self._bytes(id_) for id_ in ids]
+        spelled = [self.bytes_of(id_) for id_ in ids]
         if drops:
             spelled[0] = spelled[0].removeprefix(b" ")
         parts = spelled if by_token else [b"".join(spelled)]
         return [part.decode(*_AS_BYTES) for part in parts]
 
-    def _bytes(self, id_: int) -> bytes:
-        """Return the bytes of a token."""
+    def bytes_of(self, id_: int) -> bytes:
+        """Return the bytes of a token, if `has_bytes`."""
         spelling = self._spelling
         token = self._added.get(id_) or spelling.content(id_) or f"[id {id_}]"
         byte = _BYTE_TOKEN.fullmatch(token) if spelling.has_bytes else None

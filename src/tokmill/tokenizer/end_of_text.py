@@ -68,6 +68,11 @@ in the tokenizers of the base models.
 """
 
 
+def ends_something(text: str) -> bool:
+    """Return whether a token looks by its string like the end of a text or of a turn."""
+    return bool(_ENDS_TEXT.fullmatch(text) or _ENDS_TURN.fullmatch(text))
+
+
 def find_token(text: str, ids: Mapping[str, int], *, where: str, option: str) -> Token:
     """Return the token that an option names, by its string or by its id.
 
@@ -172,9 +177,7 @@ def _candidates(ids: Mapping[str, int], special: Collection[int], *also: Token) 
     If a control token does, ordinary tokens are left out, such as the `</s>` of Qwen.
     """
     alike = {
-        Token(id_, text)
-        for text, id_ in ids.items()
-        if text[:1] in _OPENS and (_ENDS_TEXT.fullmatch(text) or _ENDS_TURN.fullmatch(text))
+        Token(id_, text) for text, id_ in ids.items() if text[:1] in _OPENS and ends_something(text)
     }
     control = {token for token in alike if token.id in special}
     return sorted((control or alike).union(also), key=lambda token: token.id)
