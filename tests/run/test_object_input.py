@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import tokmill
 from tokmill.api.jobs import verify_dataset
-from tokmill.errors import StateError, StorageError
+from tokmill.errors import StateError, StorageError, UsageError
 from tokmill.run.finish import run
 from tokmill.stores.connections import FileSystemObjects
 
@@ -102,3 +103,54 @@ def test_an_object_that_is_replaced_in_the_middle_stops_the_run(
     manifest = run(config, listener, overwrite=True).plain
     assert manifest["totals"]["records"] == len(ROWS) + 1
     assert not verify_dataset(out).problems
+
+
+IDS = [{"input_ids": [3, 4 + i % 200], "labels": [-100, 4 + i % 200]} for i in range(300)]
+
+
+def of_ids(name: str) -> bytes:
+    """Return rows of ids as a file of the ending of a name."""
+    table, sink = pa.Table.from_pylist(IDS), pa.BufferOutputStream()
+    if name.endswith(".parquet"):
+        pq.write_table(table, sink, row_group_size=100)
+    else:
+        lines = b"".join(json.dumps(row).encode() + b"\n" for row in IDS)
+        return gzip.compress(lines) if name.endswith(".gz") else lines
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "trainer"),
+    [("a.jsonl", "jsonl"), ("a.jsonl.gz", "jsonl"), ("a.parquet", "parquet"), ("a.parquet", "hf")],
+)
+@pytest.mark.parametrize("is_named", [True, False])
+def test_rows_of_ids_are_imported_from_a_store(
+    name, trainer, is_named, store, tokenizer_dir, tmp_path
+):
+    store.write(name, of_ids(name))
+    source = f"{store.url}/{name}" if is_named else store.url
+    made = tokmill.import_dataset(
+        source, trainer=trainer, output=tmp_path / "out", tokenizer=tokenizer_dir
+    )
+    assert [made[i].tolist() for i in range(len(made))] == [row["input_ids"] for row in IDS]
+    assert made.manifest["sources"][0]["path"] == f"{store.url}/{name}"
+
+
+@pytest.mark.parametrize("name", ["validation.parquet", "val/a.parquet", "test-00000.parquet"])
+def test_rows_of_another_split_in_a_store_are_asked_about(name, store, tokenizer_dir, tmp_path):
+    for one in ("train.parquet", name):
+        store.write(one, of_ids(one))
+    given = {"trainer": "parquet", "output": tmp_path / "out", "tokenizer": tokenizer_dir}
+    with pytest.raises(UsageError, match=rf"{name}: may be of another split than .*--val|val"):
+        tokmill.import_dataset(store.url, **given)
+    made = tokmill.import_dataset(f"{store.url}/train.parquet", val=f"{store.url}/{name}", **given)
+    assert made.splits == ("train", "val")
+
+
+@pytest.mark.parametrize("trainer", ["megatron", "nanogpt", "litdata", "olmo-core", "llm.c"])
+@pytest.mark.parametrize("source", ["s3://bucket/tokens", "https://host/a.bin", "hf:org/name"])
+def test_files_of_tokens_are_read_from_a_disk(trainer, source, tokenizer_dir, tmp_path):
+    with pytest.raises(UsageError, match=r"read from a disk: (copy|download) the dataset"):
+        tokmill.import_dataset(
+            source, trainer=trainer, output=tmp_path / "out", tokenizer=tokenizer_dir
+        )

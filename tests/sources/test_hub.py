@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import tokmill
 from tokmill.errors import StorageError, UsageError
 from tokmill.run.finish import run
 from tokmill.settings.schema import InputSettings
@@ -25,7 +26,7 @@ from tokmill.sources.hub import commit_of, hub_name
 
 REVISION = "0" * 39 + "1"
 FILE = "data/train.jsonl"
-DATA = b"".join(b'{"title": "t%d", "n": %d}\n' % (i, i) for i in range(5))
+DATA = b"".join(b'{"title": "t%d", "ids": [%d, 0]}\n' % (i, i + 3) for i in range(5))
 INFO = {"id": "org/name", "sha": REVISION, "tags": [], "siblings": [{"rfilename": FILE}]}
 ENTRY = {"type": "file", "path": FILE, "size": len(DATA), "oid": "a" * 40}
 FOLDER = {"type": "directory", "path": "data", "size": 0, "oid": "b" * 40}
@@ -144,7 +145,7 @@ def read_hub(tmp_path):
 )
 def test_a_hub_dataset_is_streamed_and_one_that_cannot_be_reached_is_one_line(read_hub):
     (names, found), (kind, message) = read_hub("hf:org/name", "hf:org/none")
-    assert names == ["title", "n"]
+    assert names == ["title", "ids"]
     assert found == [[i + 1, f"t{i}"] for i in range(5)]
     assert kind == "StorageError"
     assert message.startswith("hf:org/none: cannot be read from the Hub: ")
@@ -176,6 +177,7 @@ class Hub:
         self.branches = {None: OLD, "side": "c" * 40}
         self.asked: list[str | None] = []
         self.read: list[str | None] = []
+        self.has_ids = False
 
     def dataset_info(self, name: str, *, revision: str | None) -> Any:
         assert name == "org/name"
@@ -188,6 +190,8 @@ class Hub:
         assert sys.modules["datasets"].config.HF_DATASETS_TRUST_REMOTE_CODE is False
         assert (name, how["streaming"]) == ("org/name", True)
         self.read.append(how["revision"])
+        if self.has_ids:
+            return Rows([{"input_ids": [3, 4 + i], "labels": [-100, 4 + i]} for i in range(40)])
         text = f"hello {how['revision']}"
         return Rows([{"text": f"{text} {i}"} for i in range(40)])
 
@@ -197,8 +201,8 @@ class Rows:
 
     features = None
 
-    def __init__(self, rows: list[dict[str, str]]) -> None:
-        self.rows, self.column_names = rows, ["text"]
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.rows, self.column_names = rows, list(rows[0])
 
     def with_format(self, _: str) -> Rows:
         return self
@@ -295,3 +299,14 @@ def test_a_hub_that_names_no_commit_is_an_error_before_anything_is_written(
 def test_what_the_hub_does_not_know_is_one_line(hub, revision, message):
     with pytest.raises(StorageError, match=message):
         commit_of(f"{NAME}@{revision}")
+
+
+def test_rows_of_ids_are_imported_and_continued_at_their_commit(hub, tokenizer_dir, tmp_path):
+    hub.has_ids = True
+    given = {"trainer": "datasets", "output": tmp_path / "out", "tokenizer": tokenizer_dir}
+    tokmill.import_dataset(NAME, **given)
+    hub.branches[None] = NEW
+    made = tokmill.import_dataset(NAME, **given)
+    assert [made[i].tolist() for i in range(40)] == [[3, 4 + i] for i in range(40)]
+    assert stamps(tmp_path / "out") == [OLD]
+    assert set(hub.read) == {OLD}

@@ -50,7 +50,7 @@ from tokmill.version import __version__
 from tokmill.words import plural, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tokmill.dataset.counts import Increments
     from tokmill.dataset.place import Place
@@ -140,11 +140,13 @@ def begun(
     with closing(output_place(output)) as place:
         prepared: Prepared | PreparedImport
         if isinstance(config, Config):
-            prepared = prepare(config, hub_commits(config, place, overwrite=overwrite))
+            paths: Iterable[str] = config.input.all_paths
+            prepared = prepare(config, hub_commits(paths, place, overwrite=overwrite))
         else:
             from tokmill.run.imports import prepare_import  # a run of text needs none of it
 
-            prepared = prepare_import(config)
+            paths = map(str, (*config.sources, *config.val))
+            prepared = prepare_import(config, hub_commits(paths, place, overwrite=overwrite))
         for warning in prepared.discovery.warnings:
             observer.warned(warning)
         for warning in prepared.discovery.unmatched:
@@ -241,9 +243,9 @@ def _plan(
     return replace(plan, spec=replace(plan.spec, plan_stamp=stamp))
 
 
-def hub_commits(config: Config, place: Place, *, overwrite: bool) -> dict[str, str]:
+def hub_commits(paths: Iterable[str], place: Place, *, overwrite: bool) -> dict[str, str]:
     """Return the commits of Hub datasets, by path, that the run in a place began with."""
-    if overwrite or not any(is_hub(path) for path in config.input.all_paths):
+    if overwrite or not any(is_hub(path) for path in paths):
         return {}
     earlier = None if holds_only_plan(place.entries()) else read_plan(place)
     rows = earlier[0].files if earlier else ()

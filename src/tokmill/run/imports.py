@@ -7,7 +7,7 @@ files of rows are cut as those of text are.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,11 +41,12 @@ from tokmill.settings.schema import (
 )
 from tokmill.settings.sft import SftSettings
 from tokmill.sources.files import Discovery
+from tokmill.sources.hub import is_hub
 from tokmill.sources.slices import Slice, SourceFile
 from tokmill.sources.token_layouts import IMPORTERS, TokenRules
 from tokmill.storage import free_bytes, storage_errors
 from tokmill.tokenizer.tokenizer import load_tokenizer
-from tokmill.urls import store_url
+from tokmill.urls import refuse_store, store_url
 from tokmill.version import __version__
 from tokmill.words import plural, size
 
@@ -163,8 +164,12 @@ class PreparedImport:
             )
 
 
-def prepare_import(settings: ImportSettings) -> PreparedImport:
+def prepare_import(
+    settings: ImportSettings, commits: Mapping[str, str] | None = None
+) -> PreparedImport:
     """Find the files, load the tokenizer, make the parts; nothing is written.
+
+    `commits`: of Hub datasets, by path, from the plan of an earlier attempt.
 
     Raises:
         UsageError: the sources, the trainer or the tokenizer are not what they should be.
@@ -177,7 +182,7 @@ def prepare_import(settings: ImportSettings) -> PreparedImport:
     if is_directory and (outer := surrounding_dataset(Path(settings.output).resolve())):
         raise StateError(f"{settings.output}: is inside the dataset {outer}: name another output")
     if settings.trainer in ROW_FORMATS:
-        return _prepare_rows(settings)
+        return _prepare_rows(settings, commits)
     if settings.columns != GivenColumns() or settings.packing:
         raise UsageError(
             "--ids, --labels, --mask, --weights, --alignment and --packing are for rows (--from "
@@ -222,16 +227,18 @@ def prepare_import(settings: ImportSettings) -> PreparedImport:
     )
 
 
-def _prepare_rows(settings: ImportSettings) -> PreparedImport:
+def _prepare_rows(settings: ImportSettings, commits: Mapping[str, str] | None) -> PreparedImport:
     """Prepare an import of rows of ids; see `prepare_import`."""
     if settings.dtype:
         raise UsageError("--dtype: the tokenizer decides how ids of rows are stored: leave it out")
     if settings.columns.alignment not in ("", OWN, NEXT):
         found = settings.columns.alignment
         raise UsageError(f"alignment: expected {OWN} or {NEXT}, found {found!r}")
-    paths = tuple(str(path) for path in (*settings.sources, *settings.val))
+    paths = tuple(store_url(path) or str(path) for path in (*settings.sources, *settings.val))
     reading = InputSettings(paths=paths)
-    rows = find_rows(settings.sources, settings.val, settings.trainer, settings.columns, reading)
+    rows = find_rows(
+        settings.sources, settings.val, settings.trainer, settings.columns, reading, commits
+    )
     rules = replace(rows.rules, adds_eos=settings.add_eos)
     if settings.add_eos and rules.are_chats:
         raise UsageError("--add-eos: samples with masks may end with any token: leave it out")
@@ -280,6 +287,8 @@ def _find(settings: ImportSettings) -> list[TokenFile]:
         raise UsageError("--dtype: the files name the type of ids: leave it out")
     named = [one for path in settings.sources for one in _splits(path)]
     named += [(path, "val") for path in settings.val]
+    for path, _ in named:
+        _refuse_remote(path)
     find = IMPORTERS[settings.trainer].find
     files = [file for path, split in named for file in find(path, split, settings.dtype)]
     if not files:
@@ -293,6 +302,16 @@ def _find(settings: ImportSettings) -> list[TokenFile]:
     if settings.add_eos and not without:
         raise UsageError("--add-eos: samples with masks may end with any token: leave it out")
     return files
+
+
+def _refuse_remote(path: Path) -> None:
+    """Refuse a source in a store or on the Hub: documents are read at any place of such files."""
+    refuse_store(path)
+    if is_hub(str(path)):
+        raise UsageError(
+            f"{path}: files of tokens are read from a disk: download the dataset first (hf "
+            "download), and name its directory"
+        )
 
 
 def _splits(path: Path) -> list[tuple[Path, str]]:

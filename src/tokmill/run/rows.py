@@ -21,10 +21,11 @@ from tokmill.sources.file_kinds import check_kind
 from tokmill.sources.files import SourceFile, discover
 from tokmill.sources.first_records import first_block, first_of_file
 from tokmill.storage import storage_errors
+from tokmill.urls import store_url
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tokmill.recipes.row_columns import GivenColumns, RowRules
     from tokmill.settings.schema import InputSettings
@@ -71,13 +72,15 @@ def find_rows(
     trainer: str,
     given: GivenColumns,
     settings: InputSettings,
+    commits: Mapping[str, str] | None = None,
     *,
     finds_alignment: bool = True,
 ) -> FoundRows:
     """Return the files of an import of rows, and how they are read.
 
-    `finds_alignment`: compare labels with ids, where the user does not say their alignment; else it
-    is that with which most trainers read such columns, whatever the labels are.
+    `commits`: of Hub datasets, by path, from the plan of an earlier attempt. `finds_alignment`:
+    compare labels with ids, where the user does not say their alignment; else it is that with which
+    most trainers read such columns, whatever the labels are.
 
     Raises:
         UsageError: a file is of another kind, or its columns or labels cannot be understood.
@@ -91,7 +94,7 @@ def find_rows(
     warnings: list[str] = []
     files: dict[str, list[SourceFile]] = {"train": [], "val": []}
     for path, split in named:
-        found = discover(replace(settings, paths=(str(path),)))
+        found = discover(replace(settings, paths=(store_url(path) or str(path),)), commits)
         files[split] += _of_format(path, found, trainer, notes)
         notes += found.notes
         warnings += found.warnings
@@ -172,23 +175,31 @@ def _of_format(path: Path, found: Discovery, trainer: str, notes: list[str]) -> 
         UsageError: there are none, or one may be of another split.
     """
     wanted = ROW_FORMATS[trainer]
+    url = store_url(path)
+    is_folder = path.is_dir() or (bool(url) and [file.path for file in found.files] != [url])
     files = [file for file in found.files if file.format in wanted]
     others = [file for file in found.files if file.format not in wanted]
-    if not files or (others and not path.is_dir()):
+    if not files or (others and not is_folder):
         formats = [name for name, kinds in ROW_FORMATS.items() if others[0].format in kinds]
         advice = f": --from {formats[0]} reads it" if formats else ""
         raise UsageError(
             f"{others[0].path}: expected {_TITLES[trainer]}, found {others[0].format}{advice}"
         )
     notes += [f"ignored: {file.path}: {file.format}" for file in others]
-    inside = [file.path for file in files if path.is_dir()]
-    not_train = [one for one in inside if _NOT_TRAIN.fullmatch(Path(one).name.split(".")[0])]
+    inside = [file.path for file in files if is_folder]
+    not_train = [one for one in inside if _may_be_of_another_split(one, path)]
     if not_train and len(not_train) < len(inside):
         raise UsageError(
             f"{not_train[0]}: may be of another split than {path}: name the files of train, and "
             "those of val with --val"
         )
     return files
+
+
+def _may_be_of_another_split(file: str, folder: Path) -> bool:
+    """Return whether the name of a file, or of a folder of it below `folder`, may be of val."""
+    below = Path(file).relative_to(folder).parts
+    return any(_NOT_TRAIN.fullmatch(name.split(".")[0]) for name in below)
 
 
 def _look(

@@ -521,9 +521,13 @@ def test_splits_of_a_dataset_are_taken_or_asked_for(tmp_path, bring) -> None:
 
 
 def test_a_folder_with_files_of_several_splits_is_asked_about(store, tmp_path, bring) -> None:
-    for name in ("train", "validation"):
+    for name in ("train", "validation", "rows"):
         store([{"input_ids": A, "labels": LABELS_A}], "parquet", name=name)
     with pytest.raises(UsageError, match=r"validation\.parquet: may be of another split"):
+        bring(tmp_path, "parquet")
+    (tmp_path / "test").mkdir()
+    (tmp_path / "validation.parquet").rename(tmp_path / "test" / "more.parquet")
+    with pytest.raises(UsageError, match=r"test/more\.parquet: may be of another split"):
         bring(tmp_path, "parquet")
 
 
