@@ -253,6 +253,8 @@ def test_an_id_outside_the_vocabulary_is_found_even_if_the_sums_fit(make_dataset
     [
         (34, 5, [f"{FIRST}.idx: its lengths do not add up to the 7 tokens"]),
         (50, 6, [f"{FIRST}.idx: its byte offsets are not those of its lengths"]),
+        (66, 2, [f"{FIRST}.idx: its document indices are not 0 to 2"]),
+        (74, 3, [f"{FIRST}.idx: its document indices are not 0 to 2"]),
     ],
 )
 def test_an_index_that_does_not_fit_its_shard_is_found(
@@ -261,6 +263,14 @@ def test_an_index_that_does_not_fit_its_shard_is_found(
     directory, manifest = make_dataset()
     forged = rewrite(directory, manifest, f"{FIRST}.idx", put(position, value))
     assert problems(directory, forged) == expected
+
+
+def test_bytes_behind_the_last_token_are_found(make_dataset, rewrite):
+    directory, manifest = make_dataset()
+    forged = rewrite(directory, manifest, f"{FIRST}.bin", lambda data: data + b"\n")
+    assert problems(directory, forged) == [
+        f"{FIRST}.bin: 15 bytes, by the counts of the manifest 14"
+    ]
 
 
 @pytest.mark.parametrize("output", [{}, {"val_fraction": 0.5}, {"shard_tokens": 8}])

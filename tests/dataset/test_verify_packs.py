@@ -57,12 +57,21 @@ def test_rows_that_differ_from_the_index_are_found_even_if_the_sums_fit(
     [
         (34, 4, "packed-train-0000.idx: not every row has 5 tokens"),
         (50, 8, "packed-train-0000.idx: its byte offsets are not those of its lengths"),
+        (58, 1, "packed-train-0000.idx: its document indices are not 0 to 2"),
     ],
 )
 def test_an_index_of_rows_that_does_not_fit_is_found(make_sft, rewrite, position, value, expected):
     directory, manifest = make_sft(packed=5)
     forged = rewrite(directory, manifest, "packed-train-0000.idx", put(position, value))
     assert problems(directory, forged) == [expected]
+
+
+@pytest.mark.parametrize("name", [ROWS, SAMPLES, "packed-train-0001.weight"])
+def test_bytes_behind_the_last_number_of_packs_are_found(make_sft, rewrite, name):
+    directory, manifest = make_sft(packed=5, weight=1)
+    forged = rewrite(directory, manifest, name, lambda data: data + b"\n")
+    (problem,) = problems(directory, forged)
+    assert problem.startswith(f"{name}: ")
 
 
 def test_a_wrong_summary_of_packs_is_found(make_sft):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tokmill
+from tests.dataset.verifying import problems
 from tokmill.api.dataset import Dataset
 from tokmill.mixing import inputs
 from tokmill.mixing import make as making
@@ -94,3 +95,13 @@ def test_marks_do_not_depend_on_workers(pool, tmp_path: Path, monkeypatch) -> No
         )  # fmt: skip
         found.append(marks(mixed, "train"))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("change", [lambda data: data[:-1], lambda data: b"\2" + data[1:]])
+def test_verify_finds_marks_that_are_not_of_the_documents(pool, tmp_path, rewrite, change) -> None:
+    mixed = tokmill.mix([pool[0].directory], output=tmp_path / "m", dedup="mark", progress=False)
+    name = "duplicates-train.bin"
+    forged = rewrite(mixed.directory, mixed.manifest, name, change)
+    assert problems(mixed.directory, forged) == [
+        f"{name}: not a byte, 0 or 1, for each of 60 documents"
+    ]

@@ -122,6 +122,11 @@ def read_index(path: Path) -> tuple[FileArray, FileArray, int]:
     return lengths, offsets, items[code]
 
 
+def open_document_indices(path: Path, n_documents: int) -> FileArray:
+    """Return the last numbers of an index: (D + 1,) int64, 0 to D; raises as `open_file`."""
+    return FileArray(open_file(path), "<i8", HEADER.size + 12 * n_documents, n_documents + 1)
+
+
 def open_index(path: Path, n_documents: int, item_bytes: int = 0) -> tuple[FileArray, FileArray]:
     """Return lengths and offsets of an index, see `read_index`, that fits the manifest.
 

@@ -10,13 +10,21 @@ import numpy as np
 
 from tokmill.dataset.checksum import digest_of_chunks, json_chunks
 from tokmill.dataset.documents import close_files
-from tokmill.dataset.layout import CUT_INDEX, LOCK_NAME, MANIFEST, ORIGIN
+from tokmill.dataset.file_array import FileArray, open_file
+from tokmill.dataset.layout import (
+    CUT_INDEX,
+    LOCK_NAME,
+    MANIFEST,
+    ORIGIN,
+    SPLITS,
+    duplicates_name,
+)
 from tokmill.dataset.manifest import Manifest, is_intact
 from tokmill.dataset.origins import origins_problem
 from tokmill.dataset.packs import PackTotals, open_rows, packed_groups
 from tokmill.dataset.reader import open_shard
 from tokmill.dataset.sample_checks import samples_in
-from tokmill.dataset.sidecars import METADATA, check_metadata
+from tokmill.dataset.sidecars import METADATA, check_metadata, open_document_indices
 from tokmill.errors import TokmillError, UsageError, VerifyError
 from tokmill.urls import shown_place
 from tokmill.words import plural
@@ -28,7 +36,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.dataset.checksum import FileEntry
-    from tokmill.dataset.file_array import FileArray
     from tokmill.dataset.manifest import MaskEntry, PackEntry, ShardRow
     from tokmill.dataset.packs import PackReader
     from tokmill.dataset.place import Place
@@ -189,14 +196,40 @@ class _Checks:
             self.n_shards += 1
         if self.n_shards < len(manifest.shards):
             return
+        self._check_marks(directory, present)
         is_sound = len(self.problems) == n_before
         self._check_totals()
         has_packs = present.issuperset(_names(manifest.files_of_packs()))
         if manifest.packs and is_sound and has_packs:
             self._check_packs(directory)
+        if len(self.problems) == n_before:
+            self._check_sizes()
 
     def _found(self, problem: str) -> None:
         self.problems.append(problem)
+
+    def _check_marks(self, directory: Path, present: set[str]) -> None:
+        """Check the marks of documents that equal one before."""
+        for split in SPLITS:
+            name = duplicates_name(split)
+            if name not in present:
+                continue
+            marks = FileArray(open_file(directory / name), np.uint8)
+            n = sum(entry.documents for entry in self.manifest.of_split(split))
+            if len(marks) != n or any(chunk.max() > 1 for _, chunk in _chunked(marks)):
+                self._found(f"{name}: not a byte, 0 or 1, for each of {plural(n, 'document')}")
+
+    def _check_sizes(self) -> None:
+        """Check the sizes of files by counts: readers ignore bytes behind the last number."""
+        manifest = self.manifest
+        listed = {entry.name: entry.n_bytes for entry in manifest.files}
+        for name, n_bytes in (
+            *manifest.files_of_shards(manifest.shards),
+            *manifest.files_of_packs(),
+        ):
+            if n_bytes is not None and listed.get(name, n_bytes) != n_bytes:
+                found = plural(listed[name], "byte")
+                self._found(f"{name}: {found}, by the counts of the manifest {n_bytes:,}")
 
     def _check_index(self, shard: Shard) -> bool:
         """Check an index against its shard; return whether its lengths sum up to the tokens."""
@@ -207,6 +240,8 @@ class _Checks:
             return False
         if not np.array_equal(shard.offsets, starts * shard.tokens.itemsize):
             self._found(f"{name}.idx: its byte offsets are not those of its lengths")
+        if problem := _indices_problem(shard):
+            self._found(problem)
         return True
 
     def _check_tokens(self, shard: Shard) -> None:
@@ -343,6 +378,15 @@ def _bounds(shard: Shard) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
     return ends - shard.lengths, ends
 
 
+def _indices_problem(shard: Shard) -> str:
+    """Return a line on document indices, which only Megatron reads, that do not count up; or ''."""
+    n = len(shard.lengths)
+    for start, found in _chunked(open_document_indices(shard.path, n)):
+        if np.any(found != np.arange(start, start + len(found))):
+            return f"{shard.name}.idx: its document indices are not 0 to {n:,}"
+    return ""
+
+
 def _chunked(values: FileArray) -> Iterator[tuple[int, npt.NDArray[Any]]]:
     for start in range(0, len(values), _CHUNK_TOKENS):
         yield start, values[start : start + _CHUNK_TOKENS]
@@ -426,6 +470,8 @@ def _rows_problem(directory: Path, manifest: Manifest, source: PackReader, split
             return f"{shard.name}.idx: not every row has {plural(capacity, 'token')}"
         if not np.array_equal(shard.offsets, np.arange(n) * capacity * shard.tokens.itemsize):
             return f"{shard.name}.idx: its byte offsets are not those of its lengths"
+        if problem := _indices_problem(shard):
+            return problem
         for start in range(0, n, source.block_rows):
             stop = min(start + source.block_rows, n)
             expected = source.rows(first_row + start, first_row + stop)
