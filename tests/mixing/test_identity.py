@@ -12,7 +12,7 @@ import pytest
 
 import tokmill
 from tests.fixtures.datasets import TOKENIZER
-from tokmill.errors import StateError
+from tokmill.errors import StateError, VerifyError
 from tokmill.mixing import tasks
 
 ROWS = [{"text": f"text {n} " * 5, "url": str(n)} for n in range(40)]
@@ -108,3 +108,32 @@ def test_a_mix_and_an_export_name_the_identity_of_what_they_were_made_of(make, t
     dataset.export("nanogpt", tmp_path / "exported")
     record = json.loads((tmp_path / "exported/tokmill-export.json").read_text())
     assert record["dataset"] == {"directory": str(directory), "identity": dataset.identity}
+
+
+@pytest.mark.parametrize("settings", MIXES)
+def test_inputs_with_sums_of_two_algorithms_give_a_mix_with_one(
+    make, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    rows = [*ROWS, {"text": 3}]
+    inputs = [
+        make(rows[i:], f"in-{checksum}", checksum=checksum, max_reject_fraction=1.0)
+        for i, checksum in enumerate(("blake3", "sha256"))
+    ]
+    mixed = tokmill.mix(inputs, output=tmp_path / "mix", progress=False, **settings)
+    assert [file["name"] for file in mixed.manifest["files"] if "blake3" not in file] == []
+    assert len(list(mixed.directory.glob("rejects/*.jsonl"))) == 2
+    again = tokmill.mix([mixed.directory], output=tmp_path / "again", progress=False, shuffle=1)
+    assert mixed.verify().problems == again.verify().problems == ()
+
+
+def test_a_damaged_file_of_rejects_gets_no_new_sum(make, tmp_path: Path) -> None:
+    inputs = [
+        make([*ROWS, {"text": 3}], f"in-{checksum}", checksum=checksum, max_reject_fraction=1.0)
+        for checksum in ("blake3", "sha256")
+    ]
+    (path,) = inputs[1].glob("rejects/*.jsonl")
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data.replace(b"3", b"4"))
+    with pytest.raises(VerifyError, match=f"{path.name}.*damaged"):
+        tokmill.mix(inputs, output=tmp_path / "mix", progress=False)

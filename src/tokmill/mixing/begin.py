@@ -152,7 +152,8 @@ def is_linked(settings: MixSettings, inputs: Inputs) -> bool:
     changes = settings.is_shuffled or settings.has_filters or settings.shard_tokens
     is_widened = any(d.manifest.dtype != inputs.dtype.name for d in inputs.datasets)
     has_others = any(dataset.keep != inputs.keep for dataset in inputs.datasets)
-    is_same = not (changes or is_widened or has_others)
+    algorithms = {dataset.output.checksum for dataset in inputs.datasets}
+    is_same = not (changes or is_widened or has_others or len(algorithms) > 1)
     return is_whole and is_same and settings.dedup in ("", MARK)
 
 

@@ -123,10 +123,16 @@ class InputFiles:
         """Check what the packs of linked shards are made of."""
         self._check(self._packed())
 
-    def check_linked(self, *, has_shards: bool) -> None:
-        """Check files that are linked, and were written after their manifest: rejects, shards."""
+    def check_linked(self, algorithm: str, *, has_shards: bool) -> None:
+        """Check files that are linked, and were written after their manifest: rejects, shards.
+
+        Rejects with sums of another algorithm than that of the mix are always checked.
+        """
         for checked in self._datasets.values():
-            checked.check_newer(path for path in checked.entries if path.parent.name == REJECTS)
+            rejects = [path for path in checked.entries if path.parent.name == REJECTS]
+            is_own = {path: checked.entries[path].algorithm == algorithm for path in rejects}
+            checked.check_newer(path for path in rejects if is_own[path])
+            checked.check(path for path in rejects if not is_own[path])
         if has_shards:
             for file in self.files:
                 self._datasets[file.directory].check_newer([file.path])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from tokmill.dataset.checksum import FileEntry
+from tokmill.dataset.checksum import FileEntry, digest_of_chunks
 from tokmill.dataset.contents import remove_contents, remove_leftovers
 from tokmill.dataset.counts import Increments
 from tokmill.dataset.finish import usage, write_manifest
@@ -179,7 +179,7 @@ def _link(job: Job, watcher: Watcher, asked: Asked) -> _Made:
     job.plan, files = keep_plan(job, _entry(job, asked))
     # Before the inputs are watched: a new link changes the time of its file's last change.
     linked, shards = _link_shards(job.inputs, job.place)
-    files += [*linked, *_link_rejects(job.inputs, job.place)]
+    files += [*linked, *_link_rejects(job)]
     checks = _begin(job, watcher)
     found = _look(job, watcher, checks)
     if job.has_hashes:
@@ -205,7 +205,7 @@ def _write(job: Job, watcher: Watcher, asked: Asked) -> _Made:
     limit = job.output.shard_tokens
     job.parts = parts_of(job.pieces, limit, is_shuffled=settings.is_shuffled)
     job.plan, files = keep_plan(job, _entry(job, asked))
-    files += _link_rejects(inputs, place)
+    files += _link_rejects(job)
     records, missing = records_of_parts(job.plan, place, place.entries(), job.check)
     n_resumed = len(records)
     records = _make_parts(job, watcher, checks, records, missing)
@@ -252,7 +252,7 @@ def _begin(job: Job, watcher: Watcher) -> InputFiles:
     watcher.begin(inputs.n_tokens * n_passes * inputs.dtype.itemsize)
     checks = InputFiles(inputs, settings)
     checks.watch(job.temporary)
-    checks.check_linked(has_shards=job.is_linked)
+    checks.check_linked(job.output.checksum, has_shards=job.is_linked)
     if job.is_linked:
         checks.check_packed()
     if n_passes:
@@ -382,15 +382,22 @@ def _link_shards(inputs: Inputs, place: Place) -> tuple[list[FileEntry], list[Sh
     return files, rows
 
 
-def _link_rejects(inputs: Inputs, place: Place) -> list[FileEntry]:
-    """Link the files of rejects of all inputs, and return them; raises as `_link_shards`."""
+def _link_rejects(job: Job) -> list[FileEntry]:
+    """Link the files of rejects of all inputs, and return them; raises as `_link_shards`.
+
+    A file whose sum is of another algorithm than those of the mix gets another sum: it was checked.
+    """
     files = []
-    for dataset in inputs.datasets:
+    for dataset in job.inputs.datasets:
         for file in dataset.manifest.files:
             folder, _, name = file.name.partition("/")
             if folder == REJECTS:
                 part = dataset.first_part + int(name.removesuffix(".jsonl"))
-                files.append(_taken(place, dataset, file, f"{REJECTS}/{rejects_name(part)}"))
+                entry = _taken(job.place, dataset, file, f"{REJECTS}/{rejects_name(part)}")
+                if entry.algorithm != job.output.checksum:
+                    chunks = job.place.chunks(entry.name)
+                    entry = digest_of_chunks(chunks, job.output.checksum).entry(entry.name)
+                files.append(entry)
     return files
 
 
