@@ -56,7 +56,7 @@ $(VENV)/checked: $(VENV)/dev $(CHECKED)
 
 # The unit tests: without whole runs, and without tests that start a process.
 WHOLE := api cli docs engines extensions faults folders frozen hostile inspect loader machine mixing \
-	oracles page place run trainers
+	oracles page place run second_reader trainers
 
 quick: check
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -p tests.fixtures.no_processes \
