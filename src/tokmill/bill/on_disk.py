@@ -136,7 +136,7 @@ EXPECTED_ORIGINS = Formula(
     "origins (.origin)", "4 * D", "measured: 2 to 4 B a document", "lower for short records, tables"
 )
 METADATA = Formula("metadata columns (.meta)", "found", _LISTED, _EXACT)
-DUPLICATES = Formula("marks of duplicates", "found", _LISTED, _EXACT)
+MARKS = Formula("marks of documents", "found", _LISTED, _EXACT)
 PACK_INDEX = Formula("pack index", "8 * (D + rows + splits)", _LAYOUT, _EXACT)
 PIECE_INDEX = Formula("pack index of pieces", "16 * pieces + 8 * (rows + splits)", _LAYOUT, _EXACT)
 PACKED_ROWS = Formula(
@@ -465,8 +465,8 @@ def _kind(name: str) -> Formula:
         return LISTS
     if name.startswith("packs-"):
         return PIECE_INDEX if name.count("-") > 2 else PACK_INDEX  # packs-train-4096-drop-rows.bin
-    if name.startswith("duplicates-"):
-        return DUPLICATES
+    if name.startswith(("duplicates-", "contaminated-")):
+        return MARKS
     if name.startswith("packed-"):
         return PACKED_ROWS
     return _BODIES[name.rpartition(".")[2]]
@@ -480,7 +480,7 @@ def _lines(manifest: Mapping[str, Any], by_kind: Mapping[Formula, int]) -> Itera
     symbols["pieces"] = sum(pack.get("pieces", 0) for pack in packs.values())
     symbols["row_tokens"] = max((pack["capacity"] for pack in packs.values()), default=0)
     packed = {"files": sum(len(pack.get("shards", ())) for pack in packs.values())}
-    packing = PACK_INDEX, PIECE_INDEX, PACKED_ROWS, DUPLICATES
+    packing = PACK_INDEX, PIECE_INDEX, PACKED_ROWS, MARKS
     for kind in (*_BODIES.values(), *packing, REJECTS, RECORDS, LISTS, UNLISTED):
         n_bytes = by_kind.get(kind, 0)
         if not n_bytes:

@@ -85,7 +85,7 @@ def mix_command(
         if is_plan:
             from tokmill.mixing.forecast import plan_mix
 
-            forecast = plan_mix(settings, events.warned)
+            forecast = plan_mix(settings, events)
             log_result(f"{settings.output}: {plural(forecast['tokens'], 'token')}", **forecast)
             show_json(forecast) if as_json else show_rows(forecast_rows(forecast))
             return
@@ -122,7 +122,11 @@ def forecast_rows(forecast: dict[str, Any]) -> list[tuple[str, str]]:
     before = ", before documents are left out" if forecast["before_filters"] else ""
     disk, peak = (size(forecast[name]) for name in ("disk_bytes", "peak_disk_bytes"))
     low, high = map(seconds, forecast["time_s"])
+    found = []
+    if "contaminated" in forecast:
+        found = [("held-out", f"{plural(forecast['contaminated'], 'document')} share tokens")]
     return [
+        *found,
         *mix_rows([from_json(MixSource, source) for source in forecast["sources"]]),
         ("tokens", f"{forecast['tokens']:,}{before}"),
         ("disk", f"{disk}; {peak} while it is made"),

@@ -56,7 +56,7 @@ DATASET_FILE = re.compile(
     r"|rejects/(?P<rejects>[0-9]{7,})\.jsonl"
     r"|" + STOPPED_REJECTS.pattern + r"|packed-(?:train|val)-[0-9]{4,}\.(?:bin|idx|mask|weight)"
     r"|packs-(?:train|val)-(?:rows|samples)\.bin"
-    r"|duplicates-(?:train|val)\.bin"
+    r"|(?:duplicates|contaminated)-(?:train|val)\.bin"
     rf"|{re.escape(KEPT_TOKENIZER)}"
     r"|" + CUT_INDEX.pattern
 )
@@ -80,7 +80,8 @@ MIX_REQUEST = f"{MIX}/request.json"
 
 MIX_FILE = re.compile(
     r"\.mix/(?:(?:request|stamps|done-[a-z]+-[0-9]+)\.json"
-    r"|(?:run|hashes|places)-[0-9]+|reasons|marks|drop-records|drop-hashes)"
+    r"|(?:run|hashes|places|overlaps)-[0-9]+|reasons|marks|drop-records|drop-hashes"
+    r"|contaminated|contaminated-marks|against-[a-z_]+)"
 )
 """Relative name of a file there."""
 
@@ -110,6 +111,11 @@ def pack_names(split: str, capacity: int, last: str) -> tuple[str, ...]:
 def duplicates_name(split: str) -> str:
     """Return the name of the file that marks documents of a split which equal one before."""
     return f"duplicates-{split}.bin"
+
+
+def contaminated_name(split: str) -> str:
+    """Return the name of the file that marks documents of a split which share held-out text."""
+    return f"contaminated-{split}.bin"
 
 
 def part_name(part: int) -> str:

@@ -228,6 +228,13 @@ class MixInput(NamedTuple):
     mix: "Mix | None" = None
 
 
+class HeldOutFile(NamedTuple):
+    """Held-out texts: a file, with the sha256 of its records, or a dataset with its identity."""
+
+    path: Text
+    identity: Text
+
+
 class Mix(NamedTuple):
     """What a mix was asked for, and what it got; see docs/format.md."""
 
@@ -238,6 +245,8 @@ class Mix(NamedTuple):
     val_fractions: tuple[Number, ...] = ()
     duplicates: Count | None = None
     overlap: Count | None = None
+    against: tuple[HeldOutFile, ...] = ()
+    contaminated: Count | None = None
 
 
 def slice_of_part(mix: Mix | None, part: int) -> int:

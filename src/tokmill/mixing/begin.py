@@ -33,7 +33,7 @@ from tokmill.dataset.sidecars import METADATA
 from tokmill.errors import StateError, StorageError, UsageError
 from tokmill.extensions import find_path
 from tokmill.mixing.checks import STAMPS
-from tokmill.mixing.settings import MARK, is_unset
+from tokmill.mixing.settings import MARK, default_of, is_unset
 from tokmill.run.output import complete_manifest
 from tokmill.storage import make_folder
 from tokmill.urls import store_url
@@ -41,7 +41,7 @@ from tokmill.urls import store_url
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from tokmill.dataset.manifest import Manifest, Mix
+    from tokmill.dataset.manifest import HeldOutFile, Manifest, Mix
     from tokmill.dataset.place import Place
     from tokmill.mixing.checks import InputFiles
     from tokmill.mixing.inputs import Input, Inputs
@@ -57,22 +57,29 @@ _MOST_CHANGES = 3
 class Asked:
     """What was asked: everything that decides the bytes of a mix.
 
-    `settings`: their plain values. `inputs`: directory and identity of each dataset.
+    `settings`: their plain values. `inputs`: directory and identity of each dataset. `against`: the
+    files of held-out texts.
     """
 
     fingerprint: str
     settings: Mapping[str, Any]
     inputs: Sequence[Mapping[str, Any]]
+    against: Sequence[HeldOutFile] = ()
 
 
-def asked_of(settings: MixSettings, inputs: Inputs, lists: Sequence[str]) -> Asked:
-    """Return what was asked; `lists`: the sums of the drop lists."""
-    fingerprint = sha256_hex(canonical_json(_identity(settings, inputs, lists)))
+def asked_of(
+    settings: MixSettings, inputs: Inputs, lists: Sequence[str], against: Sequence[HeldOutFile]
+) -> Asked:
+    """Return what was asked; `lists`: the sums of the drop lists; `against`: see `Asked`."""
+    identity = _identity(settings, inputs, lists)
+    if against:
+        identity["against"] = [list(file) for file in against]
+    fingerprint = sha256_hex(canonical_json(identity))
     datasets = [
         {"directory": dataset.place, "identity": identity_of(dataset.manifest, dataset.place)}
         for dataset in inputs.datasets
     ]
-    return Asked(fingerprint, settings.identity(), datasets)
+    return Asked(fingerprint, settings.identity(), datasets, against)
 
 
 def _identity(settings: MixSettings, inputs: Inputs, lists: Sequence[str]) -> dict[str, Any]:
@@ -126,11 +133,12 @@ def check_output(place: Place, inputs: Inputs, settings: MixSettings) -> None:
         UsageError: the output is in a store, and an input is not, or this is more than a merge.
     """
     output = Path(settings.output).resolve()
+    looks = bool(settings.dedup or settings.against)
     if outer := surrounding_dataset(output):
         raise StateError(f"{place.where}: is inside the dataset {outer}: name another output")
     for dataset in inputs.datasets:
         if store_url(dataset.directory):
-            if place.mapped is None and (not is_linked(settings, inputs) or settings.dedup):
+            if place.mapped is None and (not is_linked(settings, inputs) or looks):
                 raise UsageError(
                     f"{place.where}: a store only joins whole datasets: write the mix to a disk, "
                     "and copy it"
@@ -240,10 +248,11 @@ def _check_same(place: Place, earlier: Mix | None, asked: Asked) -> None:
 
 def _changes(earlier: Mix, asked: Asked) -> Iterator[str]:
     """Yield a line for each setting and each dataset that differs from those of a mix before."""
-    before = earlier.settings
-    for key, now in asked.settings.items():
-        if before.get(key, now) != now:
-            were, are = _said(key, before[key]), _said(key, now)
+    settings = {**earlier.settings, **asked.settings}  # a plan leaves out some that are not set
+    for key in settings:
+        before, now = (one.settings.get(key, default_of(key)) for one in (earlier, asked))
+        if before != now:
+            were, are = _said(key, before), _said(key, now)
             if key == "inputs":
                 yield f"the datasets were {were}, are {are}"
             else:
@@ -252,6 +261,10 @@ def _changes(earlier: Mix, asked: Asked) -> Iterator[str]:
     for one in asked.inputs:
         if identities.get(one["directory"], one["identity"]) != one["identity"]:
             yield f"{one['directory']} holds other tokens"
+    of_files = {file.path: file.identity for file in earlier.against}
+    for file in asked.against:
+        if of_files.get(file.path, file.identity) != file.identity:
+            yield f"{file.path} holds other held-out texts"
 
 
 def _said(key: str, value: Any) -> str:

@@ -21,8 +21,10 @@ from tokmill.dataset.contents import remove_contents, remove_leftovers
 from tokmill.dataset.counts import Increments
 from tokmill.dataset.finish import usage, write_manifest
 from tokmill.dataset.layout import (
+    MIX,
     REJECTS,
     SPLITS,
+    contaminated_name,
     duplicates_name,
     rejects_name,
     shard_stem,
@@ -40,9 +42,18 @@ from tokmill.mixing.begin import (
     remove_temporary,
 )
 from tokmill.mixing.checks import InputFiles
+from tokmill.mixing.contamination import (
+    check_report,
+    make_contaminated_marks,
+    make_flags,
+    open_contaminated_marks,
+    open_flags,
+    write_report,
+)
 from tokmill.mixing.drop_list import keep_drop_lists, write_drop_lists
 from tokmill.mixing.duplicates import BUCKET_DOCUMENTS, make_marks, open_marks
 from tokmill.mixing.finish import count, linked_histogram, statement_of, sums_of
+from tokmill.mixing.held_out import keep_index, read_held_out
 from tokmill.mixing.inputs import (
     described,
     open_inputs,
@@ -59,10 +70,11 @@ from tokmill.mixing.tasks import PART, Job, do_tasks, n_workers_of
 from tokmill.mixing.temporary import Temporary
 from tokmill.place import open_place
 from tokmill.run.output import make_parts, records_of_parts
+from tokmill.storage import make_folder
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -71,6 +83,7 @@ if TYPE_CHECKING:
     from tokmill.dataset.place import Place
     from tokmill.mixing.begin import Asked
     from tokmill.mixing.finish import Written
+    from tokmill.mixing.held_out import HeldOut
     from tokmill.mixing.inputs import Chunk, Input, Inputs
     from tokmill.mixing.settings import MixSettings
     from tokmill.mixing.tasks import Task
@@ -106,12 +119,18 @@ def mix(settings: MixSettings, watcher: Watcher, *, overwrite: bool = False) -> 
     inputs = open_inputs(requests(settings), settings)
     place = open_place(settings.output)
     check_output(place, inputs, settings)
+    if settings.report:
+        check_report(settings.report)
+    held_out = read_held_out(settings, inputs)
     with TemporaryDirectory(prefix="tokmill-mix-") as folder:
-        asked = asked_of(settings, inputs, write_drop_lists(settings.drop, inputs, Path(folder)))
+        lists = write_drop_lists(settings.drop, inputs, Path(folder))
+        asked = asked_of(settings, inputs, lists, held_out.files)
         with place.held():
             files = InputFiles(inputs, settings)
             complete = begin(place, asked, files, watcher.warned, overwrite=overwrite)
             if complete is not None:
+                if settings.report:
+                    report_alone(settings, inputs, held_out, watcher)
                 return complete
             linked = is_linked(settings, inputs)
             job = Job(place, Temporary(place.local), inputs, settings, is_linked=linked)
@@ -122,6 +141,8 @@ def mix(settings: MixSettings, watcher: Watcher, *, overwrite: bool = False) -> 
             warn_of_rules(inputs, watcher.warned)
             warn_of_copies(inputs, settings, watcher.warned)
             try:
+                if settings.against:
+                    keep_held_out(job, held_out, watcher)
                 return _make(job, watcher, asked)
             except KeyboardInterrupt:
                 raise KeyboardInterrupt(CONTINUES) from None
@@ -160,7 +181,12 @@ def _make(job: Job, watcher: Watcher, asked: Asked) -> Manifest:
     remove_leftovers(job.place)
     made = _link(job, watcher, asked) if job.is_linked else _write(job, watcher, asked)
     if job.settings.dedup == MARK:
-        made.files += _write_marks(job)
+        made.files += _write_marks(job, duplicates_name, open_marks(job.temporary))
+    if job.marks_contaminated:
+        marks = open_contaminated_marks(job.temporary)
+        made.files += _write_marks(job, contaminated_name, marks)
+    if job.settings.report:
+        write_report(job.settings.report, job.chunks, job.settings, job.temporary)
     made.checks.finish()
     used_s, memory_bytes = time.perf_counter() - started_s, watcher.peak_memory_bytes()
     run = usage(used_s, memory_bytes, made.n_resumed)
@@ -182,9 +208,12 @@ def _link(job: Job, watcher: Watcher, asked: Asked) -> _Made:
     files += [*linked, *_link_rejects(job)]
     checks = _begin(job, watcher)
     found = _look(job, watcher, checks)
-    if job.has_hashes:
+    if job.has_reasons:
         job.pieces = pieces_of(job.chunks, job.selection())
-        found = _mark(job, watcher)
+    if job.has_hashes:
+        found |= _mark(job, watcher)
+    if job.marks_contaminated:
+        found |= _mark_contaminated(job, watcher)
     return _Made(checks, found, files, shards, linked_histogram(job.inputs))
 
 
@@ -199,7 +228,9 @@ def _write(job: Job, watcher: Watcher, asked: Asked) -> _Made:
     if not job.pieces:
         raise RecordError(f"{place.where}: no document is left: filters or shares leave all out")
     if job.has_hashes and settings.dedup != DROP:
-        found = _mark(job, watcher)
+        found |= _mark(job, watcher)
+    if job.marks_contaminated:
+        found |= _mark_contaminated(job, watcher)
     if settings.is_shuffled:
         job.runs = runs_of(job.pieces, inputs.chunk_tokens)
     limit = job.output.shard_tokens
@@ -242,12 +273,59 @@ def _make_parts(
     return records
 
 
+def keep_held_out(job: Job, held_out: HeldOut, watcher: Watcher) -> None:
+    """Write the index of held-out texts for the tasks, and say how many are not looked for."""
+    n_short = keep_index(held_out, job.settings, job.inputs, job.temporary)
+    n_texts, n_files = len(held_out.texts), len(held_out.files)
+    watcher.noted(f"held-out: {plural(n_texts, 'text')} of {plural(n_files, 'file')}")
+    if n_short:
+        least = plural(job.settings.ngram, "token")
+        texts = plural(n_texts, "held-out text")
+        watcher.warned(f"{n_short:,} of {texts}: not looked for, shorter than {least}")
+
+
+def contaminated_line(job: Job, n: int) -> str:
+    """Return how many documents share tokens with held-out texts, in words."""
+    in_a_row = plural(job.settings.ngram, "token")
+    return f"{plural(n, 'document')} with {in_a_row} in a row of a held-out text"
+
+
+def report_alone(settings: MixSettings, inputs: Inputs, held_out: HeldOut, watcher: Watcher) -> int:
+    """Write the report of a mix, and nothing else; return how many documents share tokens.
+
+    Raises:
+        VerifyError: an input is damaged.
+        StorageError: the report cannot be written.
+    """
+    with TemporaryDirectory(prefix="tokmill-mix-") as folder:
+        place = open_place(folder)
+        make_folder(place.local, MIX)
+        write_drop_lists(settings.drop, inputs, place.local / MIX)
+        job = Job(place, Temporary(place.local), inputs, settings)
+        keep_held_out(job, held_out, watcher)
+        job.chunks, job.has_reasons = tuple(inputs.chunks()), True
+        watcher.begin(inputs.n_tokens * inputs.dtype.itemsize)
+        checks = InputFiles(inputs, settings)
+        checks.watch(job.temporary)
+        checks.check_first()
+        job.files = checks.files
+        n_documents = sum(map(len, job.chunks))
+        make_reasons(job.temporary, n_documents)
+        make_flags(job.temporary, n_documents)
+        _do_checked(job, watcher, "survey", [(i,) for i in range(len(job.chunks))], checks)
+        checks.finish()
+        write_report(settings.report, job.chunks, settings, job.temporary)
+        n = int(np.count_nonzero(open_flags(job.temporary)))
+        watcher.noted(contaminated_line(job, n))
+        return n
+
+
 def _begin(job: Job, watcher: Watcher) -> InputFiles:
     """Begin the bar, and check what says where; return the files of the inputs."""
     settings, inputs = job.settings, job.inputs
     is_on_disk = job.place.mapped is not None
     job.has_hashes = bool(settings.dedup) or (is_on_disk and overlaps(inputs))
-    job.has_reasons = job.has_hashes or settings.has_filters
+    job.has_reasons = job.has_hashes or settings.has_filters or bool(settings.against)
     n_passes = job.has_reasons + (0 if job.is_linked else 1 + settings.is_shuffled)
     watcher.begin(inputs.n_tokens * n_passes * inputs.dtype.itemsize)
     checks = InputFiles(inputs, settings)
@@ -321,19 +399,25 @@ def _do_checked(
 
 
 def _look(job: Job, watcher: Watcher, checks: InputFiles) -> dict[str, int]:
-    """Look at each document if a setting asks for it; return how many equal ones are left out."""
+    """Look at each document if a setting asks for it; return how many are left out, and why."""
     if not job.has_reasons:
         return {}
     n_documents = sum(map(len, job.chunks))
     make_reasons(job.temporary, n_documents)
+    found: dict[str, int] = {}
+    if job.settings.against:
+        make_flags(job.temporary, n_documents)
     _do_checked(job, watcher, "survey", [(i,) for i in range(len(job.chunks))], checks)
+    if job.settings.drop_contaminated:
+        found["contaminated"] = int(np.count_nonzero(open_flags(job.temporary)))
+        watcher.noted(f"{contaminated_line(job, found['contaminated'])}: left out")
     job.n_buckets = -(-n_documents // BUCKET_DOCUMENTS)
     if job.settings.dedup != DROP:
-        return {}
+        return found
     counts = _do_with_hashes(job, watcher, "duplicates", job.n_buckets)
     n_equal, overlap = (sum(of_bucket[i] for of_bucket in counts) for i in (0, 1))
     watcher.noted(f"{plural(n_equal, 'document')} equal one before, and are left out")
-    return {"duplicates": n_equal, "overlap": overlap}
+    return {**found, "duplicates": n_equal, "overlap": overlap}
 
 
 def _mark(job: Job, watcher: Watcher) -> dict[str, int]:
@@ -344,7 +428,7 @@ def _mark(job: Job, watcher: Watcher) -> dict[str, int]:
         return {"duplicates": 0, "overlap": 0}
     _do_with_hashes(job, watcher, "places", len(job.chunks))
     overlap = sum(_do_with_hashes(job, watcher, "marks", job.n_buckets))
-    n_marked = sum(map(np.count_nonzero, _marks_of(job, SPLITS)))
+    n_marked = sum(map(np.count_nonzero, _marks_of(job, open_marks(job.temporary), SPLITS)))
     if overlap and not job.settings.dedup:
         watcher.warned(
             f"train and val share {plural(overlap, 'document')}: the datasets "
@@ -353,6 +437,16 @@ def _mark(job: Job, watcher: Watcher) -> dict[str, int]:
     if job.settings.dedup:
         watcher.noted(f"{plural(n_marked, 'document')} of the mix equal one before")
     return {"duplicates": int(n_marked), "overlap": overlap}
+
+
+def _mark_contaminated(job: Job, watcher: Watcher) -> dict[str, int]:
+    """Mark the documents of the mix that share tokens with held-out texts; return how many."""
+    make_contaminated_marks(job.temporary, sum(piece.documents for piece in job.pieces))
+    _do_with_hashes(job, watcher, "contaminated", len(job.chunks))
+    marks = open_contaminated_marks(job.temporary)
+    n_marked = sum(map(np.count_nonzero, _marks_of(job, marks, SPLITS)))
+    watcher.noted(f"{contaminated_line(job, n_marked)}: marked")
+    return {"contaminated": int(n_marked)}
 
 
 def _link_shards(inputs: Inputs, place: Place) -> tuple[list[FileEntry], list[ShardRow]]:
@@ -407,9 +501,10 @@ def _taken(place: Place, dataset: Input, entry: FileEntry, name: str) -> FileEnt
     return replace(entry, name=name)
 
 
-def _marks_of(job: Job, splits: Iterable[str]) -> Iterator[npt.NDArray[np.uint8]]:
-    """Yield the marks of splits, some at a time."""
-    marks = open_marks(job.temporary)
+def _marks_of(
+    job: Job, marks: npt.NDArray[np.uint8], splits: Iterable[str]
+) -> Iterator[npt.NDArray[np.uint8]]:
+    """Yield the marks of splits, some at a time; `marks`: of all documents, val first."""
     for split in splits:
         start = job.first_place(split)
         stop = start + amounts_of(job.pieces, split)[0]
@@ -417,14 +512,16 @@ def _marks_of(job: Job, splits: Iterable[str]) -> Iterator[npt.NDArray[np.uint8]
             yield marks[at : min(at + _MARKS_AT_ONCE, stop)]
 
 
-def _write_marks(job: Job) -> list[FileEntry]:
+def _write_marks(
+    job: Job, name_of: Callable[[str], str], marks: npt.NDArray[np.uint8]
+) -> list[FileEntry]:
     """Write the files of marks: a byte for each document of a split, in order."""
     files, local = [], job.place.local
     for split in SPLITS:
         if amounts_of(job.pieces, split)[0]:
-            name = duplicates_name(split)
+            name = name_of(split)
             job.place.remove(name)
-            chunks = (marks.data for marks in _marks_of(job, [split]))
+            chunks = (some.data for some in _marks_of(job, marks, [split]))
             files.append(write_hashed_chunks(local, name, chunks, job.output.checksum))
     return files
 
@@ -442,4 +539,5 @@ def _entry(job: Job, asked: Asked) -> dict[str, Any]:
         "inputs": inputs,
         "sources": [of_source.as_json() for of_source in job.taken],
         "val_fractions": job.inputs.val_fractions,
+        **({"against": to_json(asked.against)} if asked.against else {}),
     }

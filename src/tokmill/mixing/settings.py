@@ -25,9 +25,12 @@ DROP, MARK = "drop", "mark"
 TRAINED = "trained"
 NO_SHUFFLE = -1
 _SECTION = "mix"
+_OF_HELD_OUT = ("against_fields", "drop_contaminated", "report")
 _ALSO = {
     "inputs": ("string", "object"),
     "drop": ("string",),
+    "against": ("string",),
+    "against_fields": ("string",),
     "dedup": ("boolean",),
     "shuffle": ("boolean",),
 }
@@ -74,6 +77,38 @@ class MixSettings:
         metavar="FILE",
         is_path=PATH,
     )
+    against: tuple[str, ...] = dataset_setting(
+        (),
+        "Held-out texts, such as benchmarks: files, folders or datasets. Documents that share "
+        "--ngram tokens in a row with one are marked in contaminated-train.bin.",
+        metavar="PATH",
+        is_path=PATH,
+        in_plan_if_set=True,
+    )
+    against_fields: tuple[str, ...] = dataset_setting(
+        (),
+        "Fields of held-out records to look for, such as question; none: all that hold text.",
+        in_plan_if_set=True,
+    )
+    ngram: int = dataset_setting(
+        13,
+        "Tokens in a row that a document and a held-out text share.",
+        minimum=1,
+        maximum=1000,
+        in_plan_if_set=True,
+    )
+    drop_contaminated: bool = dataset_setting(
+        False,
+        "Leave out the documents that share tokens with held-out texts.",
+        in_plan_if_set=True,
+    )
+    report: str = runtime_setting(
+        "",
+        "JSON Lines to write: what each document shares with held-out texts, and which of these "
+        "are too short; with --plan nothing else is written.",
+        metavar="FILE",
+        is_path=PATH,
+    )
     min_tokens: int = dataset_setting(
         0,
         "Leave out documents with fewer tokens, eos included.",
@@ -111,14 +146,24 @@ class MixSettings:
     @property
     def has_filters(self) -> bool:
         """Return whether a setting looks at each document by itself."""
-        return bool(self.drop or self.min_tokens or self.max_tokens or self.where)
+        filters = (self.drop, self.min_tokens, self.max_tokens, self.where)
+        return any(filters) or self.drop_contaminated
 
     def identity(self) -> dict[str, Any]:
         """Return the settings that decide the bytes, as plain values."""
-        settings = settings_of(_SECTION, MixSettings).values()
-        kept = [setting.name for setting in settings if setting.metadata["affects_output"]]
-        values = {name: getattr(self, name) for name in kept}
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+        values: dict[str, Any] = {}
+        for name, setting in settings_of(_SECTION, MixSettings).items():
+            value = getattr(self, name)
+            is_left_out = setting.metadata.get("in_plan_if_set") and value == setting.default
+            if setting.metadata["affects_output"] and not is_left_out:
+                values[name] = list(value) if isinstance(value, tuple) else value
+        return values
+
+
+def default_of(name: str) -> Any:
+    """Return the default of a setting, as a plan states it."""
+    default = settings_of(_SECTION, MixSettings)[name].default
+    return list(default) if isinstance(default, tuple) else default
 
 
 def is_unset(name: str, value: object) -> bool:
@@ -167,21 +212,31 @@ def mix_settings(
     if inputs:
         merged["inputs"] = inputs
     merged["inputs"] = _as_texts(merged.get("inputs", ()))
-    for name, default in (("dedup", DROP), ("shuffle", 0)):
-        if merged.get(name) is True:
-            merged[name] = default
-        elif merged.get(name) is False:
-            del merged[name]
-    if isinstance(merged.get("output"), Path):
-        merged["output"] = str(merged["output"])
-    if isinstance(merged.get("drop"), str | Path):
-        merged["drop"] = [str(merged["drop"])]
+    _translate(merged)
     settings = MixSettings(**checked_values(_SECTION, settings_of(_SECTION, MixSettings), merged))
     if not settings.inputs:
         raise UsageError("no dataset to mix: name directories, such as wiki=0.4 code=0.6")
+    for name in _OF_HELD_OUT:
+        if not settings.against and not is_unset(name, getattr(settings, name)):
+            raise UsageError("needs held-out texts: name them with against", f"{_SECTION}.{name}")
     if not settings.output:
         raise UsageError("expected a directory to write to, found none", f"{_SECTION}.output")
     return settings
+
+
+def _translate(values: dict[str, Any]) -> None:
+    """Replace values as Python and TOML may have them by those of the settings."""
+    for name, default in (("dedup", DROP), ("shuffle", 0)):
+        if values.get(name) is True:
+            values[name] = default
+        elif values.get(name) is False:
+            del values[name]
+    for name in ("output", "report"):
+        if isinstance(values.get(name), Path):
+            values[name] = str(values[name])
+    for name in ("drop", "against", "against_fields"):
+        if isinstance(values.get(name), str | Path):
+            values[name] = [str(values[name])]
 
 
 def table_of_mix() -> dict[str, Any]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from tokmill.errors import UsageError
 from tokmill.extensions import find_path, one_line
 from tokmill.mixing.batch import bounds, records_of, values
+from tokmill.mixing.contamination import Search, open_flags
 from tokmill.mixing.drop_list import DropList
 from tokmill.mixing.duplicates import hashes_name, write_hashes
 from tokmill.words import plural
@@ -28,13 +29,14 @@ if TYPE_CHECKING:
     from tokmill.mixing.temporary import Temporary
 
 
-KEPT, DUPLICATE, LISTED, SHORT, LONG, FILTERED = range(6)
+KEPT, DUPLICATE, LISTED, SHORT, LONG, FILTERED, CONTAMINATED = range(7)
 LEFT_OUT = {
     DUPLICATE: "duplicate",
     LISTED: "in a drop list",
     SHORT: "fewer than min_tokens",
     LONG: "more than max_tokens",
     FILTERED: "refused by where",
+    CONTAMINATED: "shares tokens with a held-out text",
 }
 """Why a document is left out, as the manifest says it."""
 
@@ -69,6 +71,12 @@ class Survey:
         self._where: Filter | None = None
         if settings.where:
             self._where = find_path("where", settings.where).value
+        self._search = Search(inputs, settings, temporary) if settings.against else None
+
+    @property
+    def drops_contaminated(self) -> bool:
+        """Return whether documents that share tokens with held-out texts are left out."""
+        return self._settings.drop_contaminated
 
     def reasons(self, batch: pa.RecordBatch) -> npt.NDArray[np.uint8]:
         """Return `KEPT`, or why a document is left out: (n,) uint8; the first reason counts."""
@@ -83,6 +91,12 @@ class Survey:
         if self._where is not None:
             reasons[(reasons == KEPT) & ~self._accepted(self._where, batch)] = FILTERED
         return reasons
+
+    def contaminated(
+        self, chunk: Chunk, batch: pa.RecordBatch, compared: npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.bool_] | None:
+        """Return which compared documents share tokens with held-out texts; None: nobody asked."""
+        return None if self._search is None else self._search.search(chunk, batch, compared)
 
     def _accepted(self, where: Filter, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Return which documents the function of `--where` accepts: (n,) bool."""
@@ -111,15 +125,22 @@ def survey_batch(
     *,
     has_hashes: bool,
 ) -> None:
-    """Write the reasons of the documents of a chunk, and the run of its hashes.
+    """Write the reasons of the documents of a chunk, its flags, and the run of its hashes.
 
-    Documents that are left out, or whose source nobody asked for, equal no other.
+    Documents that are left out, or whose source nobody asked for, are not compared with any.
     """
     reasons = survey.reasons(batch)
+    rows, _ = records_of(batch, inputs)
+    is_compared = (reasons == KEPT) & (inputs.request_of_row[rows] >= 0)
+    flags = survey.contaminated(chunk, batch, is_compared)
+    if flags is not None:
+        open_flags(temporary)[chunk.numbers] = flags
+        if survey.drops_contaminated:
+            reasons[flags] = CONTAMINATED
+            is_compared &= ~flags
     open_reasons(temporary)[chunk.numbers] = reasons
     if has_hashes:
-        rows, _ = records_of(batch, inputs)
-        compared = np.flatnonzero((reasons == KEPT) & (inputs.request_of_row[rows] >= 0))
+        compared = np.flatnonzero(is_compared)
         own = batch if len(compared) == len(batch) else batch.take(pa.array(compared))
         write_hashes(temporary, hashes_name(chunk), own, compared + chunk.first)
 

@@ -31,6 +31,7 @@ from tokmill.mixing.batch import (
     write_run,
 )
 from tokmill.mixing.checks import CHECK
+from tokmill.mixing.contamination import open_contaminated_marks, open_flags
 from tokmill.mixing.duplicates import (
     find_equal,
     hashes_name,
@@ -107,6 +108,11 @@ class Job:
         """Do nothing: the place is held, so no other run took it over."""
 
     @property
+    def marks_contaminated(self) -> bool:
+        """Return whether documents that share tokens with held-out texts are marked."""
+        return bool(self.settings.against) and not self.settings.drop_contaminated
+
+    @property
     def output(self) -> OutputSettings:
         """Return where and how the mix is written, for its shards and its manifest."""
         inputs = self.inputs
@@ -170,6 +176,7 @@ class Worker:
             "duplicates": self._leave_out,
             "places": self._place,
             "marks": self._mark,
+            "contaminated": self._mark_contaminated,
             "run": self._sort,
             PART: self._write,
         }
@@ -223,22 +230,39 @@ class Worker:
     def _place(self, number: int) -> tuple[int, Any]:
         """Write the places of the documents of a chunk in the mix, and mark their repeats."""
         job, chunk = self._job, self._job.chunks[number]
-        self._selection = self._selection or job.selection()
-        if not self._pieces:
-            for piece in job.pieces:
-                self._pieces.setdefault(piece.chunk, []).append(piece)
-        times, firsts = self._selection.times(chunk), np.full(len(chunk), -1)
-        marks, start = open_marks(job.temporary), job.first_place(chunk.split)
-        n_of_split, _ = amounts_of(job.pieces, chunk.split)
-        for piece in self._pieces.get(number, ()):
-            taken = np.flatnonzero(times > piece.repeat)
-            places = start + job.places(piece.first, piece.documents, n_of_split)
+        marks, firsts = open_marks(job.temporary), np.full(len(chunk), -1)
+        for piece, taken, places in self._places_of(number):
             if piece.repeat:  # the shuffled order may have a repeat before the first
                 marks[np.maximum(firsts[taken], places)] = 1
                 places = np.minimum(firsts[taken], places)
             firsts[taken] = places
         write_places(job.temporary, chunk, firsts)
         return 0, None
+
+    def _mark_contaminated(self, number: int) -> tuple[int, Any]:
+        """Mark the documents of a chunk, in the mix, that share tokens with held-out texts."""
+        job, chunk = self._job, self._job.chunks[number]
+        flags = open_flags(job.temporary)[chunk.numbers]
+        if flags.any():
+            marks = open_contaminated_marks(job.temporary)
+            for _, taken, places in self._places_of(number):
+                marks[places] = flags[taken]
+        return 0, None
+
+    def _places_of(
+        self, number: int
+    ) -> Iterator[tuple[Piece, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+        """Yield the pieces of a chunk, the documents that each takes, and their places."""
+        job, chunk = self._job, self._job.chunks[number]
+        self._selection = self._selection or job.selection()
+        if not self._pieces:
+            for piece in job.pieces:
+                self._pieces.setdefault(piece.chunk, []).append(piece)
+        times, start = self._selection.times(chunk), job.first_place(chunk.split)
+        n_of_split, _ = amounts_of(job.pieces, chunk.split)
+        for piece in self._pieces.get(number, ()):
+            taken = np.flatnonzero(times > piece.repeat)
+            yield piece, taken, start + job.places(piece.first, piece.documents, n_of_split)
 
     def _mark(self, number: int) -> tuple[int, Any]:
         """Mark the documents of a bucket that equal one before them in the mix."""

@@ -115,7 +115,7 @@ def weigh(
     or object written as a JSON string, as in CSV. `labels`: fields that hold no text.
     """
     counts = dict.fromkeys(sorted(used), 0)
-    for path, text in _strings(record, nested):
+    for path, text in strings_of(record, nested):
         counts.setdefault(path, 0)
         if is_used(path, used) or (path not in labels and is_text(text)):
             counts[path] += _size(text)
@@ -222,7 +222,7 @@ class FieldSample:
         texts = [key for key in filled if isinstance(record[key], str | bytes)]
         if len(self._together) < _MOST_TOGETHER:
             self._together.add(frozenset(texts))
-        for path, text in _strings(record, self._nested):
+        for path, text in strings_of(record, self._nested):
             self.n_bytes += self.fields.setdefault(path, _Field()).add(text)
 
     def merge(self, other: FieldSample) -> None:
@@ -437,7 +437,7 @@ def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def _strings(record: Mapping[str, Any], nested: Collection[str]) -> Iterator[tuple[str, str]]:
+def strings_of(record: Mapping[str, Any], nested: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield the strings of a record with their paths, in order; an empty one where there is none.
 
     `nested`: keys whose strings are read as JSON.

@@ -603,6 +603,18 @@ class MixArguments(TypedDict, total=False):
     drop: Names | None
     """JSON Lines of documents to leave out: {"source": "a.jsonl", "record": 7}, or {"hash":
     "…"}. Once for each file."""
+    against: Names | None
+    """Held-out texts, such as benchmarks: files, folders or datasets. Documents that share
+    --ngram tokens in a row with one are marked in contaminated-train.bin."""
+    against_fields: Names | None
+    """Fields of held-out records to look for, such as question; none: all that hold text."""
+    ngram: int | None
+    """Tokens in a row that a document and a held-out text share."""
+    drop_contaminated: bool | None
+    """Leave out the documents that share tokens with held-out texts."""
+    report: str | None
+    """JSON Lines to write: what each document shares with held-out texts, and which of these
+    are too short; with --plan nothing else is written."""
     min_tokens: Amount | None
     """Leave out documents with fewer tokens, eos included. K, M, B, T: 10^3, 10^6, 10^9,
     10^12."""
