@@ -174,6 +174,16 @@ def test_held_out_texts_are_read_as_other_sources_are(texts, tmp_path, write) ->
     assert marks(mixed(texts, tmp_path / "out", write(tmp_path))) == [0, 1, 0, 1]
 
 
+def test_held_out_texts_may_stand_in_a_store(texts, make, tmp_path, uploaded, bench) -> None:
+    url = uploaded(make([TEXT]).directory)
+    assert marks(mixed(texts, tmp_path / "a", url)) == [0, 1, 0, 1]
+    boto3 = pytest.importorskip("boto3")
+    body = (bench / "sums.jsonl").read_bytes()
+    boto3.client("s3").put_object(Bucket="bucket", Key=f"{tmp_path.name}/b/sums.jsonl", Body=body)
+    found = mixed(texts, tmp_path / "b", f"s3://bucket/{tmp_path.name}/b")
+    assert marks(found) == [0, 1, 0, 1]
+
+
 def test_each_field_with_text_is_a_text_of_its_own(texts, tmp_path) -> None:
     """Numbers, ids and URLs are none; a run never goes from one field into the next."""
     record = {"id": "4", "url": "https://x.org/a", "question": TEXT[:8], "rest": TEXT[8:14]}

@@ -30,7 +30,7 @@ from tokmill.run.stream import in_order, read_records
 from tokmill.run.text_encoder import TextEncoder
 from tokmill.settings.schema import Config, InputSettings, LimitSettings
 from tokmill.tokenizer.kept import kept_tokenizer
-from tokmill.urls import is_store, refuse_store
+from tokmill.urls import is_store, local_path, shown_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -95,7 +95,7 @@ def read_held_out(settings: MixSettings, inputs: Inputs) -> HeldOut:
     """
     files: list[HeldOutFile] = []
     texts: list[HeldOutText] = []
-    for path in settings.against:
+    for path in map(local_path, settings.against):
         n_before = len(texts)
         datasets, has_others = _datasets_of(path)
         for directory in datasets:
@@ -113,9 +113,13 @@ def read_held_out(settings: MixSettings, inputs: Inputs) -> HeldOut:
 
 def _datasets_of(path: str) -> tuple[list[Path], bool]:
     """Return the datasets that a path is or holds, and whether it may hold other files."""
-    if is_store(path) or path.startswith("hf:"):
-        return [], True
     directory = Path(path)
+    if is_store(path):
+        try:
+            open_place(path).read(MANIFEST)
+        except FileNotFoundError:
+            return [], True
+        return [directory], False
     if (directory / MANIFEST).is_file():
         return [directory], False
     if not directory.is_dir():
@@ -130,12 +134,12 @@ def _documents(
     directory: Path, inputs: Inputs, number: int
 ) -> tuple[list[HeldOutText], HeldOutFile]:
     """Return the documents of a finished dataset; `number`: of it among all files."""
-    refuse_store(directory)
     manifest = read_intact_manifest(directory)
+    where = shown_place(directory)
     here, mixed = manifest.tokenizer, inputs.manifest.tokenizer
     if here.identity != mixed.identity:
         raise UsageError(
-            f"{directory}: its tokenizer ({here.name}) is not that of the mixed datasets "
+            f"{where}: its tokenizer ({here.name}) is not that of the mixed datasets "
             f"({mixed.name}): name the texts that it was made of instead",
             _SETTING,
         )
@@ -153,8 +157,7 @@ def _documents(
                 document = _without_ends(ids[start:stop], ends)
                 texts.append(HeldOutText(number, n, split, ids=document))
                 n += 1
-    identity = identity_of(manifest, str(directory))
-    return texts, HeldOutFile(str(directory), identity)
+    return texts, HeldOutFile(str(where), identity_of(manifest, where))
 
 
 def _without_ends(ids: npt.NDArray[np.uint32], ends: set[int]) -> npt.NDArray[np.uint32]:
