@@ -91,9 +91,9 @@ oracles: $(VENV)/dev
 	$(ORACLE) --no-deps ai2-olmo-core==3.0.0 bettermap==1.3.1 cached_path==1.8.10 \
 		dataclass-extensions==0.5.0
 	$(ORACLE) --no-deps axolotl==0.19.0 addict==2.4.0 megatron-bridge==0.3.1 torchtitan==0.3.0 \
-		torchdata==0.11.0 tyro==1.0.17 docstring-parser==0.18.0 typeguard==4.6.0 shtab==1.13.0
+		torchdata==0.11.0 tyro==1.0.17 docstring-parser==0.18.0 typeguard==4.6.0 shtab==1.13.0 spmd_types==0.3.1
 	$(ORACLE) --no-deps nemo-automodel==0.7.0
-	$(ORACLE) --no-deps llamafactory==0.9.5 Pillow
+	$(ORACLE) --no-deps llamafactory==0.9.5 Pillow omegaconf==2.3.0 antlr4-python3-runtime==4.9.3
 	$(ORACLE) --no-deps ms-swift==4.6.0 modelscope modelscope-hub json_repair einops binpacking
 	$(ORACLE) aiohttp
 	$(ORACLE) --no-deps litdata==0.2.76 lightning-utilities obstore tifffile
