@@ -154,6 +154,8 @@ PROMISES = {
     ],
     "a loader goes on where its state was saved, whatever batch, ranks and workers": [
         "loader/test_loader.py::test_a_state_goes_on_with_another_batch_and_world",
+        "loader/test_phases.py::test_ranks_workers_and_resumes_change_nothing",
+        "loader/test_phases.py::test_later_phases_may_change_on_resume",
         "loader/test_loader.py::test_the_sequence_does_not_depend_on_batch_ranks_or_workers",
         "loader/test_loader.py::test_an_epoch_has_every_window_exactly_once",
         "loader/test_loader.py::test_a_state_of_another_sequence_is_refused",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tokmill.loader.loader import BatchSampler, Loader, collate, pinned_empty, tensors
     from tokmill.loader.order import shuffled
     from tokmill.loader.pack_source import PackSource, packs
+    from tokmill.loader.phases import Phase, read_phases
     from tokmill.loader.window_source import WindowSource, windows
 
 __all__ = [
@@ -31,11 +32,13 @@ __all__ = [
     "DocumentSource",
     "Loader",
     "PackSource",
+    "Phase",
     "WindowSource",
     "collate",
     "documents",
     "packs",
     "pinned_empty",
+    "read_phases",
     "shuffled",
     "tensors",
     "windows",
@@ -45,10 +48,12 @@ _MODULES = {
     **dict.fromkeys(("AttentionCost", "Balance"), "balance"),
     "DocumentSource": "document_source",
     "PackSource": "pack_source",
+    "Phase": "phases",
     "WindowSource": "window_source",
     **dict.fromkeys(("BatchSampler", "Loader", "collate", "pinned_empty", "tensors"), "loader"),
     "documents": "document_source",
     "packs": "pack_source",
+    "read_phases": "phases",
     "shuffled": "order",
     "windows": "window_source",
 }

@@ -11,18 +11,22 @@ import numpy as np
 
 from tokmill.errors import StateError, UsageError
 from tokmill.loader.order import MOST
+from tokmill.loader.plan import plan_of
 from tokmill.loader.sequence import SampleSequence
 from tokmill.loader.source import checked_count
 from tokmill.words import plural
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
     from tokmill.loader.balance import AttentionCost, Balance
+    from tokmill.loader.phases import Phase
+    from tokmill.loader.plan import PhasesPlan
     from tokmill.loader.sequence import Step
-    from tokmill.loader.source import Arrays
+    from tokmill.loader.source import Arrays, RowSource
 
 
 AHEAD = 2
@@ -52,11 +56,17 @@ class Loader:
             has its own epochs, each in another order. An epoch of a blend is as many samples as all
             sources have together; it may read a source more or less than once. A batch may cross
             from one epoch of a blend into the next: only where an iteration ends is there a tail.
-        batch: samples in a batch of this rank.
+        batch: samples in a batch of this rank; not with phases.
+        phases: a list of `Phase`, or a TOML file of them: shares, row length and batch change
+            during the training. Sources are then windows by name, such as `{"web": windows(…)}`,
+            or one source alone. Lengths of rows divide those of the windows, whose rows are in one
+            order for all phases: nothing is read twice before a source is read to its end. A
+            batch never crosses from one phase into the next. A state goes on with phases that have
+            begun as they were; later ones may be changed and added.
         rank: of this process, from 0.
         world: the number of ranks.
         seed: 0 to 2^64 - 1; decides the order.
-        epochs: where the sequence ends; without it, never.
+        epochs: where the sequence ends; without it, never. Not with phases, which are one epoch.
         tail: what becomes of the last samples of an epoch, too few for a global batch. `drop`
             leaves them out. `pad` fills a last batch with rows whose labels are -100; all batches
             then have `is_padding`: (batch,) bool. A rank may get only padding.
@@ -82,8 +92,9 @@ class Loader:
     def __init__(
         self,
         sources: Any,
-        batch: int,
+        batch: int | None = None,
         *,
+        phases: Sequence[Phase] | str | os.PathLike[str] | None = None,
         rank: int = 0,
         world: int = 1,
         seed: int = 0,
@@ -97,38 +108,57 @@ class Loader:
     ) -> None:
         self.workers = checked_count("workers", workers, least=0)
         self._sequence = SampleSequence(
-            sources, seed, shuffle, batch, rank, world, tail, micro_batches, balance
+            sources, seed, shuffle, batch, rank, world, tail, micro_batches, balance, phases
         )
-        self.batch, self.rank = self._sequence.batch, self._sequence.rank
-        self.world = self._sequence.world
+        self.rank, self.world = self._sequence.rank, self._sequence.world
         self.epochs = None if epochs is None else checked_count("epochs", epochs)
+        if phases is not None and self.epochs is not None:
+            raise UsageError("epochs: phases end with the last one: leave it out")
         self.seed, self.tail = self._sequence.seed, tail
         self._allocate = allocate
-        self.n_samples, self.shares = self._sequence.n_samples, self._sequence.shares
+        self.n_samples = self._sequence.n_samples
         self.fingerprint = self._sequence.fingerprint
+        self._end = self._sequence.end
+        if self.epochs is not None:
+            self._end = self.epochs * self.n_samples
         self._key = 0  # of the next sample: epoch x n_samples + samples seen
         self._iteration: object | None = None
         self._ended = False
 
     @property
     def epoch(self) -> int:
-        """The epoch of the next sample, from 0."""
-        return self._key // self.n_samples
+        """The epoch of the next sample, from 0; phases are one epoch."""
+        return self._sequence.epoch_of(self._key)[0]
 
     @property
     def samples_seen(self) -> int:
         """Samples of the epoch that the training loops of all ranks received; no padding."""
-        return self._key % self.n_samples
+        return self._sequence.epoch_of(self._key)[1]
+
+    @property
+    def phase(self) -> int:
+        """The place of the next sample's phase in `phases`; 0 without phases."""
+        return self._sequence.segment(self._key).number
+
+    @property
+    def batch(self) -> int:
+        """Samples in the next batch of this rank."""
+        return self._sequence.batch(self._sequence.segment(self._key))
+
+    @property
+    def shares(self) -> tuple[int, ...]:
+        """Samples of each source in a period of the blend; of the next sample's phase."""
+        return self._sequence.segment(self._key).blend.counts
 
     @property
     def source_names(self) -> tuple[str, ...]:
-        """The names that `source_ids` number: those of all sources of the blend, in its order."""
+        """The names that `source_ids` number: those of all sources, in their order."""
         return self._sequence.source_names
 
     @property
     def batches_per_epoch(self) -> int:
         """Batches of a whole epoch, with its tail."""
-        return self._sequence.batches_per_epoch
+        return self._sequence.n_batches()
 
     def __iter__(self) -> Iterator[Arrays]:
         """Yield the batches from here on, to the end of the last epoch.
@@ -136,15 +166,17 @@ class Loader:
         Raises:
             StateError: the loader was at its end already, or another iteration began.
         """
-        return self._start(None if self.epochs is None else self.epochs * self.n_samples)
+        return self._start(self._end)
 
     def __len__(self) -> int:
-        """Return the batches of all epochs; raises `TypeError` without `epochs`: it never ends."""
-        if self.epochs is None:
+        """Return the batches of all epochs or phases; raises `TypeError` if they never end."""
+        if self.epochs is None and self._sequence.schedule is None:
             raise TypeError("a Loader without epochs never ends, so it has no len: give epochs=1")
-        return self._sequence.n_batches(self.epochs)
+        return self._sequence.n_batches(self.epochs or 1)
 
     def __repr__(self) -> str:
+        if self._sequence.schedule is not None:
+            return f"<Loader: {plural(len(self._sequence.schedule.records), 'phase')}>"
         epochs = "without end" if self.epochs is None else plural(self.epochs, "epoch")
         return (
             f"<Loader: {plural(self.n_samples, 'sample')} an epoch, batch {self.batch}, {epochs}>"
@@ -157,7 +189,9 @@ class Loader:
             StateError: the loader was at its end already, or another iteration began.
         """
         stop = self._sequence.end_of_epoch(self._key)
-        return self._start(stop if self.epochs is None else min(stop, self.epochs * self.n_samples))
+        if stop is not None and self._end is not None:
+            stop = min(stop, self._end)
+        return self._start(stop)
 
     def balance(self, cost: AttentionCost | None = None, n_batches: int = 100) -> Balance:
         """Return how even the ranks' batches are, by the cost of attention, before and after.
@@ -167,7 +201,7 @@ class Loader:
 
         Args:
             cost: of rows; None: that of the loader, or else `AttentionCost()`.
-            n_batches: global batches that are looked at, at most those of an epoch.
+            n_batches: global batches that are looked at, at most those of an epoch or a phase.
 
         Raises:
             UsageError: a source does not know the documents of its rows.
@@ -180,11 +214,21 @@ class Loader:
         n_batches = checked_count("n_batches", n_batches)
         return self._sequence.balance(self._key, cost, n_batches)
 
+    def plan(self) -> PhasesPlan:
+        """Return what the phases read by source, what they repeat, and what is never read.
+
+        `print` shows it as tables. Raises `UsageError` without phases.
+        """
+        if self._sequence.schedule is None:
+            raise UsageError("plan: the loader has no phases: give phases=[Phase(…)]")
+        return plan_of(self._sequence.schedule)
+
     def state_dict(self) -> dict[str, Any]:
         """Return where the loader stands; the same on all ranks: save it once.
 
         Keys are `fingerprint`, `seed`, `epoch` and `samples_seen`: the samples of this epoch that
-        all ranks received. What workers have read ahead does not count.
+        all ranks received. What workers have read ahead does not count. With phases: `seed`,
+        `phases`, which are what decides those that began, and `samples_seen` of all phases.
         """
         return self._sequence.state(self._key)
 
@@ -202,9 +246,10 @@ class Loader:
 
     def _start(self, stop: int | None) -> Iterator[Arrays]:
         if self._ended:
+            what = "its phases" if self.epochs is None else plural(self.epochs, "epoch")
+            more = "phases" if self.epochs is None else "epochs"
             raise StateError(
-                f"the loader has come to the end of {plural(self.epochs or 0, 'epoch')}: make a "
-                "new one, or give more epochs"
+                f"the loader has come to the end of {what}: make a new one, or give more {more}"
             )
         self._sequence.check()
         self._iteration = token = object()
@@ -219,7 +264,7 @@ class Loader:
         self._check(token)
         if stop is not None:
             self._key = max(self._key, stop)  # past a tail that was dropped
-            self._ended = self.epochs is not None and self._key >= self.epochs * self.n_samples
+            self._ended = self._end is not None and self._key >= self._end
 
     def _check(self, token: object) -> None:
         if self._iteration is not token:
@@ -252,7 +297,8 @@ class BatchSampler:
     epoch is dropped. An iteration is an epoch, the first one from a loaded state on. The next
     iteration is the next epoch if all batches were taken; else the same one again: a look at a
     batch is no progress. `set_epoch` names another one. The dataset of the DataLoader is the
-    source; for a blend, `torch.utils.data.ConcatDataset` of its sources in their order.
+    source; for a blend or phases, `torch.utils.data.ConcatDataset` of the attribute `sources`.
+    Phases are one epoch.
 
     The sampler and its iterations have `state_dict()` and `load_state_dict(state)`, as torchdata's
     `StatefulDataLoader` calls them.
@@ -269,8 +315,9 @@ class BatchSampler:
     def __init__(
         self,
         sources: Any,
-        batch: int,
+        batch: int | None = None,
         *,
+        phases: Sequence[Phase] | str | os.PathLike[str] | None = None,
         rank: int = 0,
         world: int = 1,
         seed: int = 0,
@@ -280,18 +327,25 @@ class BatchSampler:
         balance: AttentionCost | None = None,
     ) -> None:
         self._sequence = SampleSequence(
-            sources, seed, shuffle, batch, rank, world, "drop", micro_batches, balance
+            sources, seed, shuffle, batch, rank, world, "drop", micro_batches, balance, phases
         )
-        lengths = [len(source) for source in self._sequence.sources]
+        lengths = [len(rows) for rows in self._sequence.rows]
         self._offsets = np.cumsum([0, *lengths[:-1]])
         self._endless = bool(endless)
+        if self._endless and self._sequence.end is not None:
+            raise UsageError("endless: the last phase ends: leave out its until")
         self._start = 0  # sample with which the next iteration begins
         self._newest: BatchNumbers | None = None
 
     @property
     def epoch(self) -> int:
         """The epoch of the next iteration, from 0."""
-        return self._next() // self._sequence.n_samples
+        return self._sequence.epoch_of(self._next())[0]
+
+    @property
+    def sources(self) -> list[RowSource]:
+        """The sources whose rows are numbered, end to end; with phases, once for each length."""
+        return list(self._sequence.rows)
 
     def set_epoch(self, epoch: int) -> None:
         """Begin the next iteration with an epoch, from 0; where a loaded state is in it, there.
@@ -299,9 +353,11 @@ class BatchSampler:
         Frameworks call it before each epoch.
 
         Raises:
-            UsageError: `epoch` is no whole number from 0.
+            UsageError: `epoch` is no whole number from 0; with phases, not 0.
         """
         first = checked_count("epoch", epoch, least=0) * self._sequence.n_samples
+        if first and self._sequence.schedule is not None:
+            raise UsageError(f"epoch: phases are one epoch, 0; found {epoch}: train for one epoch")
         is_begun = self._newest is not None or self.epoch != epoch
         self._newest = None
         if is_begun:
@@ -309,7 +365,7 @@ class BatchSampler:
 
     def __len__(self) -> int:
         """Return the batches of a whole epoch."""
-        return self._sequence.batches_per_epoch
+        return self._sequence.n_batches()
 
     def __iter__(self) -> BatchNumbers:
         """Return the numbers of each batch of the rest of the epoch: `batch` of them."""
@@ -336,8 +392,9 @@ class BatchSampler:
         most, stop = 0, None
         if self._newest is not None:
             stop = self._newest.stop
-            n_steps = MOST if stop is None else (stop - self._start) // self._sequence.n_global
-            most = n_steps * self._sequence.micro_batches
+            most = MOST
+            if stop is not None:
+                most = self._sequence.n_batches_between(self._start, stop)
         if not 1 <= n_batches <= most:
             raise UsageError(
                 f"n_batches: expected the batches of this iteration that were received, 1 to "

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import operator
+from bisect import bisect_right
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,14 +15,17 @@ from tokmill.dataset.identity import algorithm_of
 from tokmill.errors import StateError, UsageError
 from tokmill.loader.balance import AttentionCost, Balance, deal, least_step_cost, step_cost
 from tokmill.loader.order import AT_ONCE, MOST, Blend, shuffled
+from tokmill.loader.phases import schedule
+from tokmill.loader.segments import Member, Segment
 from tokmill.loader.source import IGNORED, RowSource, checked_count, cu_seqlens
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from tokmill.loader.phases import Schedule
     from tokmill.loader.source import Arrays, Rows
 
     Step = tuple["Located", int]
@@ -31,7 +36,11 @@ PADDING = -1
 
 
 class Located(NamedTuple):
-    """Rows to read: source, number in the source, and whether the row is padding; (n,) each."""
+    """Rows to read: (n,) each.
+
+    `sources`: place of their source, in the length of the segment, among the rows of the sequence.
+    `numbers`: in it. `is_padding`: whether the row is padding.
+    """
 
     sources: NDArray[np.int64]
     numbers: NDArray[np.int64]
@@ -43,21 +52,26 @@ class Located(NamedTuple):
 
 
 class SampleSequence:
-    """The samples of one source or of a blend, in their order, without end; and a rank's batches.
+    """The samples of sources in their order, and a rank's batches of them.
 
-    Sample k of the sequence is sample c of source s (see `Blend`). It is in epoch c // n_s of the
+    Sample k of a blend is sample c of source s (see `Blend`). It is in epoch c // n_s of the
     source, at position c % n_s of the order of that epoch. So each source has epochs of its own,
-    each in another order. Arguments and `UsageError` are those of `Loader`.
+    each in another order. Phases are several blends, one after the other (see `segments`).
+    Arguments and `UsageError` are those of `Loader`.
 
     Attributes:
-        n_samples: samples of all sources together: an epoch of the sequence.
-        shares: samples of each source in a period of the blend.
+        sources: all of them.
+        rows: the sources in each row length in which they are read; without phases, the sources.
+        n_samples: samples of all sources together: an epoch of the sequence. Phases are one epoch,
+            which has as many samples as all of them; 2^62, if the last one has no end.
+        end: where the sequence ends by itself: that of the last phase; None without one.
+        shares: samples of each source in a period of the blend; of the first phase.
         fingerprint: what decides the sequence, except the seed: the algorithm of the sums of the
             files, `:`, and a sha256.
-        n_global: samples in a batch of all ranks: those of a step.
-        micro_batches: batches of a rank in a step.
+        micro_batches: batches of a rank in a step, which is a global batch.
         cost: by which the rows of a global batch are dealt; None: they are dealt in order.
         pads: whether a last batch is padded; otherwise the tail of an epoch is left out.
+        schedule: of phases; None without.
     """
 
     def __init__(
@@ -65,90 +79,157 @@ class SampleSequence:
         sources: Any,
         seed: int,
         shuffle: bool,
-        batch: int,
+        batch: int | None,
         rank: int,
         world: int,
         tail: str,
         micro_batches: int = 1,
         balance: AttentionCost | None = None,
+        phases: Any = None,
     ) -> None:
-        self.sources, weights = _with_weights(sources)
         self.seed, self.shuffle = checked_count("seed", seed, least=0), bool(shuffle)
-        self._blend = Blend(weights)
-        n_names = [len(source.source_names) for source in self.sources]
-        self._first_names = np.cumsum([0, *n_names[:-1]])
-        self.shares = self._blend.counts
-        self._lengths = [len(source) for source in self.sources]
-        self.n_samples = sum(self._lengths)
-        if not 1 <= min(self._lengths) <= self.n_samples <= MOST:
-            raise UsageError(f"sources of {self._lengths} samples: expected 1 to 2^62 together")
-        if len(self.sources) > 1:
-            _check_alike(self.sources)
-        made_of = [one.fingerprint for one in self.sources]
-        decisive = [made_of, self._lengths, self.shares, self.shuffle]
-        algorithms = sorted({algorithm_of(one.identity) for one in self.sources})
-        digest = hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
-        self.fingerprint = f"{'+'.join(algorithms)}:{digest}"
         shuffled([0], 1, seed=self.seed)  # refuses a wrong seed here, not with the first batch
-        self.batch, self.world = checked_count("batch", batch), checked_count("world", world)
-        self.rank = checked_count("rank", rank, least=0)
+        self.world, self.rank = checked_count("world", world), checked_count("rank", rank, least=0)
         if self.rank >= self.world:
             raise UsageError(f"rank {self.rank} of {plural(self.world, 'rank')}: expected less")
         if tail not in ("drop", "pad"):
             raise UsageError(f"tail: expected drop or pad, found {tail!r}")
         self.micro_batches = checked_count("micro_batches", micro_batches)
         self.pads = tail == "pad"
-        self.n_global = self.batch * self.world * self.micro_batches
-        if self.pads and not all(source.padded for source in self.sources):
-            raise UsageError('tail="pad": rows have different lengths; use tail="drop"')
-        if not self.pads and self.n_samples < self.n_global:
-            raise UsageError(
-                f"{plural(self.n_samples, 'sample')}, fewer than a global batch of "
-                f"{self.n_global:,}: every epoch would be dropped; use a smaller batch, or "
-                'tail="pad"'
-            )
+        self.schedule: Schedule | None = None
+        self.end: int | None = None
+        if phases is None:
+            self._blend_sources(sources, batch)
+        else:
+            self._take_phases(sources, phases, batch)
+        self.shares = self._segments[0].blend.counts
+        self._firsts = [segment.first for segment in self._segments]
+        if len(self.sources) > 1:
+            _check_alike(self.sources, with_length=phases is None)
         self.cost = _checked_balance(balance)
         for source in self.sources if self.cost is not None else ():
             source.segment_sums([])  # refuses rows whose costs nobody knows
 
-    @property
-    def batches_per_epoch(self) -> int:
-        """Return the batches of a whole epoch, with its tail."""
-        return self.n_batches(1)
+    def _blend_sources(self, sources: Any, batch: int | None) -> None:
+        """Take sources with one blend, which is one segment without end."""
+        self.sources, weights = _with_weights(sources)
+        self.rows, self._source_of_rows = self.sources, list(range(len(self.sources)))
+        blend = Blend(weights)
+        lengths = [len(source) for source in self.sources]
+        self.n_samples = sum(lengths)
+        if not 1 <= min(lengths) <= self.n_samples <= MOST:
+            raise UsageError(f"sources of {lengths} samples: expected 1 to 2^62 together")
+        made_of = [one.fingerprint for one in self.sources]
+        decisive = [made_of, lengths, blend.counts, self.shuffle]
+        algorithms = sorted({algorithm_of(one.identity) for one in self.sources})
+        digest = hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
+        self.fingerprint = f"{'+'.join(algorithms)}:{digest}"
+        n_global = checked_count("batch", batch) * self.world * self.micro_batches
+        if self.pads and not all(source.padded for source in self.sources):
+            raise UsageError('tail="pad": rows have different lengths; use tail="drop"')
+        if not self.pads and self.n_samples < n_global:
+            raise UsageError(
+                f"{plural(self.n_samples, 'sample')}, fewer than a global batch of "
+                f"{n_global:,}: every epoch would be dropped; use a smaller batch, or "
+                'tail="pad"'
+            )
+        members = tuple(Member(place, place, n) for place, n in enumerate(lengths))
+        self._segments = [Segment(0, 0, None, n_global, blend, members)]
 
-    def n_batches(self, epochs: int) -> int:
-        """Return the batches of whole epochs; those of a blend have one tail, at their end."""
-        if len(self.shares) == 1:
+    def _take_phases(self, sources: Any, phases: Any, batch: int | None) -> None:
+        """Take phases, each of which is a segment."""
+        if batch is not None:
+            raise UsageError("batch: phases have their own, of all ranks together: leave it out")
+        if self.pads:
+            raise UsageError('tail="pad": phases have whole batches, and no tail: leave it out')
+        found = self.schedule = schedule(
+            sources, phases, self.world, self.micro_batches, shuffle=self.shuffle
+        )
+        self.sources, self.rows = found.sources, found.rows
+        self._source_of_rows, self._segments = found.source_of_rows, found.segments
+        self.end = self._segments[-1].stop
+        self.n_samples = MOST if self.end is None else self.end
+        digest = hashlib.sha256(json.dumps(found.records).encode()).hexdigest()
+        algorithms = sorted({algorithm_of(record.sources) for record in found.records})
+        self.fingerprint = f"{'+'.join(algorithms)}:{digest}"
+
+    def segment(self, key: int) -> Segment:
+        """Return the segment of a sample; after the last sample, the last one."""
+        return self._segments[bisect_right(self._firsts, key) - 1]
+
+    def epoch_of(self, key: int) -> tuple[int, int]:
+        """Return the epoch of a sample, and the samples of that epoch before it."""
+        return (0, key) if self.schedule is not None else divmod(key, self.n_samples)
+
+    def _border(self, key: int) -> int | None:
+        """Return where the next batches end at the latest, by the phase or the epoch of a sample.
+
+        Batches of a blend cross from one epoch into the next.
+        """
+        if self.schedule is not None:
+            return self.segment(key).stop
+        if len(self.sources) == 1:
+            return (key // self.n_samples + 1) * self.n_samples
+        return None
+
+    def n_batches(self, epochs: int = 1) -> int:
+        """Return the batches of whole epochs; those of a blend have one tail, at their end.
+
+        Raises:
+            TypeError: the last phase never ends.
+        """
+        if self.schedule is not None:
+            if self.end is None:
+                raise TypeError("the last phase never ends, so there is no len: give it an until")
+            return self.n_batches_between(0, self.end)
+        if len(self.sources) == 1:
             return epochs * self._steps_in(self.n_samples) * self.micro_batches
         return self._steps_in(epochs * self.n_samples) * self.micro_batches
 
+    def n_batches_between(self, key: int, stop: int) -> int:
+        """Return the whole batches from `key` to `stop`, which are in one epoch."""
+        n_steps = 0
+        while (border := self.segment(key).stop) is not None and border < stop:
+            n_steps += (border - key) // self.segment(key).n_global
+            key = border
+        return (n_steps + (stop - key) // self.segment(key).n_global) * self.micro_batches
+
     def _steps_in(self, n_samples: int) -> int:
         """Return the steps of so many samples; too few for another one are padded or dropped."""
-        n_whole, n_left = divmod(n_samples, self.n_global)
+        n_whole, n_left = divmod(n_samples, self._segments[0].n_global)
         return n_whole + 1 if n_left and self.pads else n_whole
 
-    def end_of_epoch(self, key: int) -> int:
-        """Return where the epoch of a sample ends; of the next one, if no batch is left in it."""
+    def end_of_epoch(self, key: int) -> int | None:
+        """Return where the epoch of a sample ends; of the next one, if no batch is left in it.
+
+        The end of phases is that of the last one; None: they never end.
+        """
+        if self.schedule is not None:
+            return self.end
         end = (key // self.n_samples + 1) * self.n_samples
-        is_tail = not self.pads and end - key < self.n_global
+        is_tail = not self.pads and end - key < self._segments[0].n_global
         return end + self.n_samples if is_tail else end
 
     def after(self, key: int, n_batches: int, stop: int | None) -> int:
         """Return the sample after some batches from `key` on; see `steps`."""
         n_steps = n_batches // self.micro_batches
-        if len(self.shares) == 1:
+        if self.schedule is None and len(self.sources) == 1:
             n_left = self._steps_in(self.n_samples - key % self.n_samples)
             if n_steps > n_left:
                 n_epochs, n_steps = divmod(n_steps - n_left, self._steps_in(self.n_samples))
                 key = (key // self.n_samples + 1 + n_epochs) * self.n_samples
-        return self._past_tail(key + n_steps * self.n_global, stop)
+        segment = self.segment(key)
+        while segment.stop is not None and key + n_steps * segment.n_global > segment.stop:
+            n_steps -= (segment.stop - key) // segment.n_global
+            key = segment.stop
+            segment = self.segment(key)
+        return self._past_tail(key + n_steps * segment.n_global, stop)
 
     def _past_tail(self, key: int, stop: int | None) -> int:
         """Return a key; where only a tail follows that is dropped, the end of the tail."""
-        end = stop
-        if len(self.shares) == 1:
-            end = (key // self.n_samples + 1) * self.n_samples
-        if self.pads or end is None or end - key >= self.n_global:
+        border = self._border(key)
+        end = stop if border is None else border
+        if self.pads or end is None or end - key >= self.segment(key).n_global:
             return key
         return end
 
@@ -158,7 +239,13 @@ class SampleSequence:
             source.check()
 
     def state(self, key: int) -> dict[str, Any]:
-        """Return the state before sample `key`: `fingerprint`, `seed`, `epoch`, `samples_seen`."""
+        """Return the state before sample `key`: `fingerprint`, `seed`, `epoch`, `samples_seen`.
+
+        With phases: `seed`, `phases` and `samples_seen`; `phases` are those that began.
+        """
+        if self.schedule is not None:
+            begun = [record._asdict() for record in self.schedule.begun(key)]
+            return {"seed": self.seed, "phases": begun, "samples_seen": key}
         epoch, seen = divmod(key, self.n_samples)
         return {
             "fingerprint": self.fingerprint, "seed": self.seed,
@@ -170,8 +257,12 @@ class SampleSequence:
 
         Raises:
             StateError: it is no state; or it is of other sources, other weights, another seed or
-                `shuffle`.
+                `shuffle`; or a phase has begun that is another one here.
         """
+        if self.schedule is not None:
+            return self._key_in_phases(self.schedule, state)
+        if "phases" in state:
+            raise StateError("state of phases: make the Loader with phases=…")
         try:
             epoch, seen = (operator.index(state[name]) for name in ("epoch", "samples_seen"))
             found = {name: state[name] for name in ("fingerprint", "seed")}
@@ -196,71 +287,114 @@ class SampleSequence:
             )
         return self._past_tail(key, None)
 
+    def _key_in_phases(self, schedule: Schedule, state: Mapping[str, Any]) -> int:
+        """Return the number of the next sample at a state of phases; see `key`."""
+        try:
+            key = operator.index(state["samples_seen"])
+            seed, begun = state["seed"], [dict(one) for one in state["phases"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise StateError(
+                f"no state of a Loader with phases: {error}; expected seed, phases, samples_seen"
+            ) from None
+        if seed != self.seed:
+            raise StateError(
+                f"state of another sequence: seed {seed} in the state, {self.seed} here; go on "
+                "with what it was saved with, or without the state"
+            )
+        schedule.check_begun(begun)
+        segment = self.segment(max(0, key - 1))  # of the last sample that was received
+        stop = key if segment.stop is None else segment.stop
+        is_whole = (key - segment.first) % segment.n_global == 0
+        if not (
+            0 <= key <= min(stop, MOST) and is_whole and len(begun) == len(schedule.begun(key))
+        ):
+            raise StateError(
+                f"state: samples_seen {key}; expected whole batches of the phases that it "
+                f"says to have begun, {len(begun)}"
+            )
+        return key
+
     def steps(self, key: int, stop: int | None) -> Iterator[Step]:
         """Yield the rows of each batch, and the key of the next sample after it.
 
         After a micro batch that is not the last of its step, it is that before the step. Many
         batches are located together, which is cheaper.
         """
-        places = self._places()
-        together = max(1, AT_ONCE // len(places))
         while stop is None or key < stop:
+            segment = self.segment(key)
+            places = self._places(segment)
             # Samples up to the next end whose tail is dropped or padded.
-            left = MOST if stop is None else stop - key
-            if len(self.shares) == 1:
-                left = self.n_samples - key % self.n_samples
-            count, n_steps = self.n_global, min(together, left // self.n_global)
+            border = self._border(key)
+            end = stop if border is None else border
+            left = MOST if end is None else end - key
+            count = segment.n_global
+            n_steps = min(max(1, AT_ONCE // len(places)), left // count)
             if n_steps:
                 firsts = key + np.arange(n_steps) * count
                 keys = firsts[:, None] + places
             elif self.pads:
-                offsets = self._places(is_tail=True)
+                offsets = self._places(segment, is_tail=True)
                 keys = np.where(offsets < left, key + offsets, PADDING)
                 count, n_steps = left, 1
             else:
                 key += left
                 continue
-            rows = self._dealt(self.locate(keys.reshape(-1)))
+            rows = self._dealt(segment, self.locate(segment, keys.reshape(-1)))
+            batch = self.batch(segment)
             for number in range(1, n_steps * self.micro_batches + 1):
-                own = slice((number - 1) * self.batch, number * self.batch)
+                own = slice((number - 1) * batch, number * batch)
                 if number % self.micro_batches == 0:
                     key = self._past_tail(key + count, stop)
                 yield rows.part(own), key
 
-    def _places(self, *, is_tail: bool = False) -> NDArray[np.int64]:
+    def batch(self, segment: Segment) -> int:
+        """Return the samples in a batch of a rank."""
+        return segment.n_global // (self.world * self.micro_batches)
+
+    def _places(self, segment: Segment, *, is_tail: bool = False) -> NDArray[np.int64]:
         """Return the places in a global batch of the rows of this rank, micro batch by micro batch.
 
         Where rows are dealt by their cost, they are all places: every rank looks at all rows.
         """
-        places = np.arange(self.n_global)
+        places = np.arange(segment.n_global)
         if self.cost is not None:
             return places
         if is_tail:  # a tail is dealt out so that all ranks share it
-            in_turn = places.reshape(self.batch, self.micro_batches, self.world)
+            in_turn = places.reshape(-1, self.micro_batches, self.world)
             return in_turn[:, :, self.rank].T.reshape(-1)
-        in_order = places.reshape(self.micro_batches, self.world, self.batch)
+        in_order = places.reshape(self.micro_batches, self.world, -1)
         return in_order[:, self.rank].reshape(-1)
 
-    def _dealt(self, rows: Located) -> Located:
+    def _dealt(self, segment: Segment, rows: Located) -> Located:
         """Return the rows of this rank, of those at `_places` of some global batches."""
         if self.cost is None:
             return rows
         own = []
-        for start in range(0, len(rows.numbers), self.n_global):
-            costs = self.costs(rows.part(slice(start, start + self.n_global)), self.cost)
+        for start in range(0, len(rows.numbers), segment.n_global):
+            costs = self.costs(rows.part(slice(start, start + segment.n_global)), self.cost)
             of_rank = deal(costs, self.world, self.micro_batches)[:, self.rank]
             own.append(start + of_rank.reshape(-1))
         return rows.part(np.concatenate(own))
 
     def balance(self, key: int, cost: AttentionCost | None, n_batches: int) -> Balance:
-        """Return how even the next global batches are, at most those of an epoch; see `Loader`."""
+        """Return how even the next global batches are, at most those of an epoch; see `Loader`.
+
+        With phases, at most those of the phase.
+        """
         cost = _checked_balance(cost) or self.cost or AttentionCost()
-        n_steps = min(n_batches, max(1, self.n_samples // self.n_global))
+        segment = self.segment(key)
+        n_global = segment.n_global
+        n_left = max(1, self.n_samples // n_global)
+        if segment.stop is not None:
+            n_left = (segment.stop - key) // n_global
+        if not n_left:
+            raise UsageError("balance: the loader is at the end of its phases: make a new one")
+        n_steps = min(n_batches, n_left)
         shares = np.zeros(3)  # before, after and bound, of a step of equal batches
         for number in range(n_steps):
-            keys = key + number * self.n_global + np.arange(self.n_global)
-            costs = self.costs(self.locate(keys), cost)
-            in_order = np.arange(self.n_global).reshape(self.micro_batches, self.world, -1)
+            keys = key + number * n_global + np.arange(n_global)
+            costs = self.costs(self.locate(segment, keys), cost)
+            in_order = np.arange(n_global).reshape(self.micro_batches, self.world, -1)
             dealt = deal(costs, self.world, self.micro_batches)
             before, after = step_cost(costs, in_order), step_cost(costs, dealt)
             bound = least_step_cost(costs, self.world, self.micro_batches)
@@ -274,32 +408,24 @@ class SampleSequence:
         Raises:
             UsageError: a source does not know the documents of its rows.
         """
-        length = self.sources[0].length
+        length = self.rows[int(rows.sources[0])].length
         tokens, squares = np.full((2, len(rows.numbers)), length, np.int64)
         squares *= length
         for number in np.unique(rows.sources).tolist():
             own = np.flatnonzero((rows.sources == number) & ~rows.is_padding)
-            tokens[own], squares[own] = self.sources[number].segment_sums(rows.numbers[own])
+            tokens[own], squares[own] = self.rows[number].segment_sums(rows.numbers[own])
         return cost.of_rows(tokens, squares)
 
-    def locate(self, keys: NDArray[np.int64]) -> Located:
+    def locate(self, segment: Segment, keys: NDArray[np.int64]) -> Located:
         """Return where samples are.
 
         Args:
+            segment: in which they are.
             keys: numbers of samples in the sequence, or `PADDING`: (n,) int64.
         """
         is_padding = keys == PADDING
-        sources, numbers = self._blend.place(np.where(is_padding, 0, keys))
-        for stream, n in enumerate(self._lengths):
-            own = np.flatnonzero(sources == stream)
-            if not len(own):
-                continue
-            epochs, positions = np.divmod(numbers[own], n)
-            if self.shuffle:
-                epoch = epochs[0] if (epochs == epochs[0]).all() else epochs
-                positions = shuffled(positions, n, seed=self.seed, epoch=epoch, stream=stream)
-            numbers[own] = positions
-        return Located(sources, numbers, is_padding)
+        real = np.where(is_padding, segment.first, keys)
+        return Located(*segment.locate(real, self.seed, self.shuffle), is_padding)
 
     def read(self, rows: Located, allocate: Callable[..., Any] | None = None) -> Arrays:
         """Return rows as a batch; if batches are padded, also `is_padding`.
@@ -322,23 +448,25 @@ class SampleSequence:
     def _rows(self, rows: Located, allocate: Callable[..., Any] | None) -> Arrays:
         first = int(rows.sources[0])
         if (rows.sources == first).all():
-            batch = self.sources[first].batch(rows.numbers, allocate)
+            batch = self.rows[first].batch(rows.numbers, allocate)
             self._number_sources(batch, first, slice(None))
             return batch
-        into = self.sources[first].empty(len(rows.numbers), allocate)
+        into = self.rows[first].empty(len(rows.numbers), allocate)
         for number in np.unique(rows.sources).tolist():
             own = np.flatnonzero(rows.sources == number)
-            self.sources[number].fill(rows.numbers[own], into, own)
+            self.rows[number].fill(rows.numbers[own], into, own)
             self._number_sources(into, number, own)
-        if self.sources[first].has_cu_seqlens:
+        if self.rows[first].has_cu_seqlens:
             into["cu_seqlens"] = cu_seqlens(into["position_ids"])
         return into
 
     def _number_sources(self, batch: Arrays, number: int, rows: Rows) -> None:
         """Change the source ids of rows of a source into places in `source_names`."""
-        if self._first_names[number]:
+        before = self.sources[: self._source_of_rows[number]]
+        first = sum(len(source.source_names) for source in before)
+        if first:
             ids = batch["source_ids"][rows]
-            batch["source_ids"][rows] = np.where(ids < 0, ids, ids + self._first_names[number])
+            batch["source_ids"][rows] = np.where(ids < 0, ids, ids + first)
 
 
 def _checked_balance(balance: AttentionCost | None) -> AttentionCost | None:
@@ -359,6 +487,10 @@ def _why_other(found: str, expected: str) -> str:
 
 
 def _with_weights(sources: Any) -> tuple[list[RowSource], list[Any]]:
+    if isinstance(sources, Mapping):
+        raise UsageError(
+            "sources by name have phases: give phases=…, or a list of (source, weight)"
+        )
     pairs = sources if isinstance(sources, list | tuple) else [(sources, 1)]
     if not pairs or any(not isinstance(one, list | tuple) or len(one) != 2 for one in pairs):
         raise UsageError("sources: expected one source, or a list of (source, weight)")
@@ -372,14 +504,18 @@ def _with_weights(sources: Any) -> tuple[list[RowSource], list[Any]]:
     return found, weights
 
 
-def _check_alike(sources: Sequence[RowSource]) -> None:
-    """Check that rows of all sources can stand in one batch."""
+def _check_alike(sources: Sequence[RowSource], *, with_length: bool) -> None:
+    """Check that rows of all sources can stand in one batch.
+
+    `with_length`: also that they are as long; phases cut them to their own length.
+    """
 
     def looks(source: RowSource) -> dict[str, Any]:
         if not source.padded:
             raise UsageError(f"{source!r}: rows of different lengths cannot be blended")
+        length = {"length": source.length} if with_length else {}
         return {
-            "length": source.length, "shift": source.shift, "cu_seqlens": source.has_cu_seqlens,
+            **length, "shift": source.shift, "cu_seqlens": source.has_cu_seqlens,
             "keys": " ".join(source.dtypes),
         }  # fmt: skip
 

@@ -198,6 +198,18 @@ class RowSource(Source):
         entries = [one for one in self._documents.entries if one.first_slice is not None]
         return [f"{entry.name}.{ORIGIN}" for entry in entries]
 
+    def cut(self, length: int) -> RowSource:
+        """Return the same rows, cut into rows of `length` tokens: as many of each, in order.
+
+        Raises:
+            UsageError: rows cannot be cut, or `length` does not divide theirs.
+        """
+        if length == self.length:
+            return self
+        raise UsageError(
+            f"packs are not cut: expected their length, {self.length:,}; found {length:,}"
+        )
+
     def _row_numbers(self, given: Numbers) -> npt.NDArray[np.int64]:
         """Return the numbers of rows among all rows of the split; raises as `numbers`."""
         numbers = self.numbers(given)
@@ -280,10 +292,10 @@ class RowSource(Source):
         """
 
 
-def checked_count(name: str, value: SupportsIndex, *, least: int = 1) -> int:
+def checked_count(name: str, value: SupportsIndex | None, *, least: int = 1) -> int:
     """Return a whole number of at least `least`; otherwise raise `UsageError`."""
     try:
-        found = least - 1 if isinstance(value, bool) else operator.index(value)
+        found = least - 1 if isinstance(value, bool | None) else operator.index(value)
     except TypeError:
         found = least - 1
     if found < least:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from math import lcm
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,7 +59,8 @@ class WindowSource(RowSource):
         if options["sources"]:
             self.dtypes["source_ids"] = np.int64
         n_tokens = int(self._stops[-1])
-        self._n_rows = (n_tokens - self._shift) // self.length
+        span = options.get("span", self.length)  # of which rows are parts; see `cut`
+        self._n_rows = (n_tokens - self._shift) // span * (span // self.length)
         if not self._n_rows:
             raise UsageError(
                 f"{self.directory}: {split} has {plural(n_tokens, 'token')}, a row reads "
@@ -72,6 +74,27 @@ class WindowSource(RowSource):
     def __len__(self) -> int:
         """Return the number of rows."""
         return self._n_rows if self._chosen is None else len(self._chosen)
+
+    def cut(self, length: int) -> WindowSource:
+        """Return the same rows, cut into rows of `length` tokens: as many of each, in order.
+
+        Open files are shared. Raises `UsageError` if `length` does not divide that of the rows.
+        """
+        if length == self.length:
+            return self
+        if self.length % length:
+            raise UsageError(
+                f"length {length:,} does not divide {self.length:,}, the length of its windows: "
+                f"open them with a multiple of both, such as {lcm(self.length, length):,}"
+            )
+        if self._chosen is not None:
+            raise UsageError("the rows of one source (source=…) are not cut: choose their length")
+        rows = type(self).__new__(type(self))
+        vars(rows).update(vars(self))
+        rows.length, rows._n_rows = length, self._n_rows * (self.length // length)
+        rows._squares = None
+        rows._options = {"span": self.length, **self._options, "length": length}
+        return rows
 
     def _rows_of_source(self, names: DocumentNames, wanted: int) -> npt.NDArray[np.bool_]:
         """Return which rows hold a target that is a token of a source: (n_rows,)."""
