@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from tokmill.errors import StateError, UsageError
+from tokmill.loader.kept_fields import COLUMN_IDS, as_objects, end_to_end
 from tokmill.loader.order import MOST
 from tokmill.loader.plan import plan_of
 from tokmill.loader.sequence import SampleSequence
@@ -461,10 +463,13 @@ class BatchNumbers:
 
 
 def tensors(batch: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
-    """Return the arrays of a batch as tensors that share their memory."""
+    """Return the arrays of a batch as tensors that share their memory; kept fields as lists."""
     import torch
 
-    return {name: torch.from_numpy(values) for name, values in batch.items()}
+    found: dict[str, Any] = {}
+    for name, values in batch.items():
+        found[name] = values.tolist() if values.dtype == object else torch.from_numpy(values)
+    return found
 
 
 def pinned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -508,7 +513,13 @@ def collate(rows: Sequence[Arrays], *, flatten: bool = False) -> dict[str, Any]:
     batch: Arrays = {}
     for name in rows[0]:
         values = [row[name] for row in rows]
-        if name == "cu_seqlens":
+        if isinstance(values[0], list):  # a kept field: a value for each document
+            lists = [list(chain.from_iterable(values))] if flatten else values
+            batch[name] = as_objects(lists)
+        elif name == COLUMN_IDS and flatten:
+            fields = [one for one in rows[0] if isinstance(rows[0][one], list)]
+            batch[name] = end_to_end(values, [len(row[fields[0]]) for row in rows])[None]
+        elif name == "cu_seqlens":
             starts = np.cumsum(lengths) - lengths
             ends = [own[1:] + start for own, start in zip(values, starts, strict=True)]
             batch[name] = np.concatenate([[0], *ends]).astype(np.int32)

@@ -12,6 +12,13 @@ from tokmill.dataset.identity import identity_of, replaced
 from tokmill.dataset.packs import open_rows
 from tokmill.dataset.reader import read_manifest
 from tokmill.errors import UsageError, VerifyError
+from tokmill.loader.kept_fields import (
+    COLUMN_IDS,
+    as_objects,
+    checked_columns,
+    end_to_end,
+    places_in_rows,
+)
 from tokmill.loader.source import (
     EVERY_ROW,
     IGNORED,
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
 
     from tokmill.dataset.manifest import Manifest
     from tokmill.dataset.packs import PackReader, RowTokens
+    from tokmill.loader.kept_fields import KeptFields
     from tokmill.loader.source import AnyDataset, Arrays, Numbers, OpenDataset, Rows
 
 
@@ -64,6 +72,8 @@ class PackSource(RowSource):
             self.dtypes["weights"] = np.float32
         if options["sources"]:
             self.dtypes["source_ids"] = np.int64
+        if options["columns"]:
+            self.dtypes[COLUMN_IDS] = np.int64
         if self._names is not None and self._wanted is not None:
             packs = self._reader.packs
             is_wanted = (
@@ -96,7 +106,8 @@ class PackSource(RowSource):
         ends = np.cumsum(lengths)[:-1]
         found: list[Arrays] = [{} for _ in lengths]
         for name, values in flat.items():
-            for row, own in zip(found, np.split(values, ends), strict=False):
+            of_rows = values if name in self.columns else np.split(values, ends)
+            for row, own in zip(found, of_rows, strict=False):
                 row[name] = own
         return self.measured(found)
 
@@ -108,8 +119,16 @@ class PackSource(RowSource):
         """
         if self.padded:
             return super().batch(numbers, allocate)
-        flat, _ = self._flat(numbers)
-        found = {name: values[None] for name, values in flat.items()}
+        flat, lengths = self._flat(numbers)
+        if self.columns:
+            n_of = [len(values) for values in flat[self.columns[0]]]
+            ids = np.split(flat[COLUMN_IDS], np.cumsum(lengths)[:-1])
+            flat[COLUMN_IDS] = end_to_end(ids, n_of)
+        found: Arrays = {}
+        for name, values in flat.items():
+            found[name] = values[None]
+            if name in self.columns:
+                found[name] = as_objects([[one for row in values for one in row]])
         if self.has_cu_seqlens:
             found["cu_seqlens"] = cu_seqlens(flat["position_ids"])
         return found
@@ -123,7 +142,7 @@ class PackSource(RowSource):
         if not self.padded:
             raise UsageError("packs without padding have rows of different lengths: use batch")
         for name, values in self._flat(numbers)[0].items():
-            into[name][rows] = values.reshape(-1, self.length)
+            into[name][rows] = values if name in self.columns else values.reshape(-1, self.length)
 
     def segment_sums(self, numbers: Numbers) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return tokens and squared lengths of rows; see `RowSource.segment_sums`."""
@@ -155,7 +174,10 @@ class PackSource(RowSource):
         return reader
 
     def _flat(self, numbers: Numbers) -> tuple[Arrays, npt.NDArray[np.int64]]:
-        """Return the arrays of rows, end to end: (n_tokens,) each, and the rows' real tokens."""
+        """Return the arrays of rows, end to end: (n_tokens,) each, and the rows' real tokens.
+
+        Kept fields are a list for each row: (n_rows,) objects.
+        """
         rows = self._reader.read(self._row_numbers(numbers), is_padded=self.padded)
         read, starts = rows.bodies, rows.starts
         n_tokens, mask = len(read["bin"]), read.get("mask")
@@ -203,7 +225,20 @@ class PackSource(RowSource):
             found["weights"] = _sample_weights(labels, weights, sample_of, len(rows.samples))
         elif weights is not None:
             found["weights"] = np.where(labels == IGNORED, np.float32(0), weights)
+        if self._fields is not None:
+            found |= self._fields_of(self._fields, rows, sample_of)
         return found
+
+    def _fields_of(
+        self, fields: KeptFields, rows: RowTokens, sample_of: npt.NDArray[np.int64]
+    ) -> Arrays:
+        """Return the kept fields of each row, and the `column_ids` of its tokens."""
+        n_tokens = np.full(len(rows.lengths), self.length) if self.padded else rows.lengths
+        row_of = np.searchsorted(np.cumsum(n_tokens), rows.starts, side="right")
+        places = np.append(places_in_rows(row_of), PADDING)
+        found: Arrays = {name: np.empty(len(rows.lengths), object) for name in self.columns}
+        fields.fill(found, EVERY_ROW, row_of, rows.samples)
+        return {COLUMN_IDS: places[sample_of], **found}
 
 
 def _sample_weights(
@@ -233,6 +268,7 @@ def packs(
     cu_seqlens: bool = True,
     sources: bool = False,
     source: str | None = None,
+    columns: Sequence[str] | None = None,
     weights: Literal["token", "sample"] = "token",
 ) -> PackSource:
     """Return the packed rows of a dataset as training samples: whole samples side by side.
@@ -262,13 +298,16 @@ def packs(
             the attribute `source_names`; -1 in padding.
         source: only the rows with a sample of this source, such as `wiki`; the labels of the others
             are -100. For the validation loss of one source.
+        columns: names of kept fields, such as `["url", "language"]`: a row also has for each a list
+            of the values of its samples, str or None; and `column_ids`: (capacity,) int64, the
+            place of each token's sample in these lists; -1 in padding.
         weights: `token` gives each target the weight of the dataset, or none; `sample` gives
             targets weights whose sum is 1 in each sample, so that a long answer counts as much as a
             short one. Weights of the dataset are multiplied first.
 
     Raises:
-        UsageError: there is no dataset, the split is empty, it is not packed, or no source has the
-            name.
+        UsageError: there is no dataset, the split is empty, it is not packed, no source has the
+            name, or a field was not kept.
         TokmillError: the manifest is damaged or cannot be read.
 
     Example:
@@ -280,5 +319,6 @@ def packs(
     options = {
         "shift": checked_shift(shift), "pad": bool(pad), "cu_seqlens": bool(cu_seqlens),
         "sources": bool(sources), "source": source or "", "weights": weights,
+        "columns": checked_columns(columns),
     }  # fmt: skip
     return PackSource(dataset, split, options)

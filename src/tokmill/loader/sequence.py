@@ -14,6 +14,7 @@ import numpy as np
 from tokmill.dataset.identity import algorithm_of
 from tokmill.errors import StateError, UsageError
 from tokmill.loader.balance import AttentionCost, Balance, deal, least_step_cost, step_cost
+from tokmill.loader.kept_fields import as_objects
 from tokmill.loader.order import AT_ONCE, MOST, Blend, shuffled
 from tokmill.loader.phases import schedule
 from tokmill.loader.segments import Member, Segment
@@ -434,7 +435,7 @@ class SampleSequence:
         """
         batch = self._rows(rows, allocate)
         if self.pads:
-            _hide(batch, rows.is_padding, self.sources[0].pad_id)
+            _hide(batch, rows.is_padding, self.sources[0])
             if "cu_seqlens" in batch:
                 batch["cu_seqlens"] = cu_seqlens(batch["position_ids"])
             batch["is_padding"] = rows.is_padding
@@ -516,7 +517,7 @@ def _check_alike(sources: Sequence[RowSource], *, with_length: bool) -> None:
         length = {"length": source.length} if with_length else {}
         return {
             **length, "shift": source.shift, "cu_seqlens": source.has_cu_seqlens,
-            "keys": " ".join(source.dtypes),
+            "keys": " ".join([*source.dtypes, *source.columns]),
         }  # fmt: skip
 
     expected = looks(sources[0])
@@ -536,14 +537,16 @@ def _check_alike(sources: Sequence[RowSource], *, with_length: bool) -> None:
             )
 
 
-def _hide(batch: Arrays, rows: NDArray[np.bool_], pad_id: int) -> None:
-    """Overwrite padded rows: no target, one segment."""
+def _hide(batch: Arrays, rows: NDArray[np.bool_], source: RowSource) -> None:
+    """Overwrite padded rows: no target, one segment, no fields of documents."""
     hidden = {
-        "input_ids": pad_id, "labels": IGNORED, "weights": 0, "mask": 0, "document_ids": -1,
-        "source_ids": -1,
+        "input_ids": source.pad_id, "labels": IGNORED, "weights": 0, "mask": 0, "document_ids": -1,
+        "source_ids": -1, "column_ids": -1,
     }  # fmt: skip
     for name, value in hidden.items():
         if name in batch:
             batch[name][rows] = value
+    for name in source.columns:
+        batch[name][rows] = as_objects([[] for _ in range(int(rows.sum()))])
     if "position_ids" in batch:
         batch["position_ids"][rows] = np.arange(batch["position_ids"].shape[1])

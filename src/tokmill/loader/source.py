@@ -17,6 +17,7 @@ from tokmill.dataset.manifest import Manifest
 from tokmill.dataset.reader import read_manifest
 from tokmill.errors import UsageError
 from tokmill.loader.document_names import DocumentNames
+from tokmill.loader.kept_fields import KeptFields
 from tokmill.urls import refuse_store
 
 if TYPE_CHECKING:
@@ -159,9 +160,10 @@ class RowSource(Source):
         length: tokens of a row.
         shift: whether labels are the next tokens.
         padded: whether all rows have `length` tokens.
-        dtypes: dtypes of the arrays of a row, by name, without `cu_seqlens`.
+        dtypes: dtypes of the arrays of a row, by name, without `cu_seqlens` and kept fields.
         has_cu_seqlens: whether rows and batches have `cu_seqlens`.
         source_names: of the sources that `source_ids` number; () without `sources=True`.
+        columns: names of the kept fields that rows have.
     """
 
     length: int
@@ -170,6 +172,8 @@ class RowSource(Source):
     dtypes: dict[str, type[np.generic]]
     has_cu_seqlens: bool
     source_names: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    _fields: KeptFields | None = None
     _names: DocumentNames | None = None
     _wanted: int | None = None
     _chosen: npt.NDArray[np.int64] | None = None
@@ -190,6 +194,9 @@ class RowSource(Source):
             self.source_names = self._names.names
         if self._names is not None and name:
             self._wanted = self._names.number(name)
+        self.columns = options["columns"]
+        if self.columns:
+            self._fields = KeptFields(self.directory, self._manifest, self._documents, self.columns)
 
     def _beside(self, manifest: Manifest) -> Sequence[str]:
         """Return the names of the files that decide which rows are those of a source."""
@@ -277,7 +284,9 @@ class RowSource(Source):
             allocate: see `batch`.
         """
         shape, make = (n_rows, self.length), allocate or np.empty
-        return {name: make(shape, dtype) for name, dtype in self.dtypes.items()}
+        arrays = {name: make(shape, dtype) for name, dtype in self.dtypes.items()}
+        fields = {name: np.empty(n_rows, object) for name in self.columns}  # a list for each row
+        return {**arrays, **fields}
 
     @abstractmethod
     def fill(self, numbers: Numbers, into: Arrays, rows: Rows = EVERY_ROW) -> None:

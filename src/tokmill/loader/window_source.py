@@ -10,6 +10,7 @@ import numpy as np
 
 from tokmill.dataset.documents import Spans
 from tokmill.errors import UsageError
+from tokmill.loader.kept_fields import COLUMN_IDS, checked_columns, places_in_rows
 from tokmill.loader.source import (
     EVERY_ROW,
     IGNORED,
@@ -23,12 +24,13 @@ from tokmill.words import plural
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import SupportsIndex
 
     import numpy.typing as npt
 
     from tokmill.loader.document_names import DocumentNames
+    from tokmill.loader.kept_fields import KeptFields
     from tokmill.loader.source import AnyDataset, Arrays, Numbers, OpenDataset, Rows
 
 
@@ -58,6 +60,8 @@ class WindowSource(RowSource):
         self._starts = self._stops - counts
         if options["sources"]:
             self.dtypes["source_ids"] = np.int64
+        if options["columns"]:
+            self.dtypes[COLUMN_IDS] = np.int64
         n_tokens = int(self._stops[-1])
         span = options.get("span", self.length)  # of which rows are parts; see `cut`
         self._n_rows = (n_tokens - self._shift) // span * (span // self.length)
@@ -119,6 +123,8 @@ class WindowSource(RowSource):
         mask = read["mask"][:, shift:] if "mask" in read else None
         labels = labels_of(read["bin"][:, shift:], mask).astype(np.int64, copy=False)
         weights = read["weight"][:, shift:] if "weight" in read else None
+        if self._fields is not None and len(starts):
+            self._fill_fields(self._fields, starts + shift, into, rows)
         if self._names is not None and len(starts):
             sources = self._sources_at(self._names, starts + shift)
             if self._wanted is not None:
@@ -192,6 +198,17 @@ class WindowSource(RowSource):
         lengths = np.diff(cuts, append=len(starts) * self.length)
         sources = names.of_documents(documents)
         return np.repeat(sources, lengths).reshape(len(starts), self.length)
+
+    def _fill_fields(
+        self, fields: KeptFields, starts: npt.NDArray[np.int64], into: Arrays, rows: Rows
+    ) -> None:
+        """Write the kept fields of each token's document, from each start on."""
+        cuts, documents = self._segments(self._spans(starts, self.length))
+        lengths = np.diff(cuts, append=len(starts) * self.length)
+        row_of = cuts // self.length
+        ids = np.repeat(places_in_rows(row_of), lengths)
+        into[COLUMN_IDS][rows] = ids.reshape(len(starts), self.length)
+        fields.fill(into, rows, row_of, documents)
 
     def _read(self, starts: npt.NDArray[np.int64]) -> Arrays:
         """Return the tokens from each start, and their sidecars: (n, length + shift) each."""
@@ -270,6 +287,7 @@ def windows(
     cu_seqlens: bool = False,
     sources: bool = False,
     source: str | None = None,
+    columns: Sequence[str] | None = None,
 ) -> WindowSource:
     """Return rows of `length` tokens over a split, read as one stream, as training samples.
 
@@ -297,10 +315,13 @@ def windows(
             the attribute `source_names`.
         source: only the rows with a token of this source as a target, such as `wiki`; the labels of
             other tokens are -100. For the validation loss of one source.
+        columns: names of kept fields, such as `["url", "language"]`: a row also has for each a list
+            of the values of its documents, str or None; and `column_ids`: (length,) int64, the
+            place of each label's token in these lists.
 
     Raises:
-        UsageError: there is no dataset, the length is wrong, the split does not fill a row, or no
-            source has the name.
+        UsageError: there is no dataset, the length is wrong, the split does not fill a row, no
+            source has the name, or a field was not kept.
         TokmillError: the manifest is damaged or cannot be read.
 
     Example:
@@ -311,5 +332,6 @@ def windows(
         "length": checked_count("length", length), "shift": checked_shift(shift),
         "document_ids": bool(document_ids), "position_ids": bool(position_ids),
         "cu_seqlens": bool(cu_seqlens), "sources": bool(sources), "source": source or "",
+        "columns": checked_columns(columns),
     }  # fmt: skip
     return WindowSource(dataset, split, options)
