@@ -16,7 +16,7 @@ help:
 	@echo "make test          lint, types, import rules, and all tests"
 	@echo "make quick         lint, types, import rules, and the unit tests: about a minute"
 	@echo "make check         lint, types and import rules alone"
-	@echo "make frozen        add missing kinds to the datasets that later versions must read"
+	@echo "make frozen        add to the datasets that later versions must read: kinds, or a set"
 	@echo "make bench         run tokmill and its peers in turn, on data_samples/ or on BENCH_DATA"
 	@echo "make oracles       also install what some tests compare with: torch, megatron-core, trl, …"
 	@echo "make docs          the pages of docs/ as a site in out/site (python3 -m http.server -d out/site)"

@@ -1,21 +1,29 @@
-"""Write the frozen datasets: small ones of every kind, which all later versions must read.
+"""Write the frozen datasets: sets of small ones of every kind, which all later versions must read.
 
-    python -m tests.frozen.make        write those that are missing, and what is read from them
+    python -m tests.frozen.make             write what is missing: kinds, or the next set
+    python -m tests.frozen.make --wording   docs/format.md says the same in other words
 
-What is there already stays, so that it goes on to be of the version that wrote it. Remove a folder
-of `datasets/` and its entry in `expected.json` to write one again: with a reason, since users have
-such files. A new rule or a new setting that decides bytes is such a reason for `interrupted` alone:
-no run is continued under another one.
+`sets/N/` has datasets as the code of its date wrote them, and what is read from them. `set.json`
+says when that was, and has the sum of docs/format.md: once the page has changed, a set of today is
+due. What is there already stays, so that it goes on to be of the version that wrote it. Remove a
+folder of `datasets/` and its entry in `expected.json` to write one again: with a reason, since
+users have such files. A new rule or a new setting that decides bytes is such a reason for
+`interrupted` alone: no run is continued under another one. A set that is newer than the last
+release may be removed, and made again.
 """
 
 from __future__ import annotations
 
+import argparse
+import hashlib
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import chdir
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +34,8 @@ import tokmill
 from tests.frozen.reading import DAMAGES, damaged_reading, interrupted_reading, reading_of
 
 HERE = Path(__file__).parent
-INPUTS, DATASETS, EXPECTED = HERE / "inputs", HERE / "datasets", HERE / "expected.json"
+INPUTS, SETS = HERE / "inputs", HERE / "sets"
+PAGE = HERE.parents[1] / "docs" / "format.md"
 MODIFIED_NS = 1_700_000_000_000_000_000
 """When all inputs were changed: a plan names it, and files in a repository have no such time."""
 
@@ -50,6 +59,55 @@ name = "forum"
 paths = ["inputs/forum.csv"]
 template = "{subject}: {post}"
 """
+
+
+@dataclass(frozen=True)
+class FrozenSet:
+    """A set of datasets that one version wrote, and what is read from each."""
+
+    number: int
+
+    @property
+    def folder(self) -> Path:
+        """Return where it stands."""
+        return SETS / str(self.number)
+
+    @property
+    def datasets(self) -> Path:
+        """Return the folder of its datasets."""
+        return self.folder / "datasets"
+
+    @property
+    def about(self) -> dict[str, str]:
+        """Return when it was written, and the sum of the page at that time."""
+        return dict(json.loads((self.folder / "set.json").read_text("utf-8")))
+
+    @property
+    def expected(self) -> dict[str, Any]:
+        """Return what is read from each dataset, by its name."""
+        path = self.folder / "expected.json"
+        return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}
+
+    @property
+    def finished(self) -> list[str]:
+        """Return the names of its finished datasets."""
+        return sorted(set(self.expected) - {"interrupted", "damaged"})
+
+    def save(self, name: str, value: dict[str, Any]) -> None:
+        """Write one of its two files."""
+        text = json.dumps(value, ensure_ascii=False, indent=1) + "\n"
+        (self.folder / name).write_text(text, "utf-8")
+
+
+def frozen_sets() -> list[FrozenSet]:
+    """Return all sets, the oldest first."""
+    return [FrozenSet(n) for n in sorted(int(path.name) for path in SETS.iterdir())]
+
+
+def page_sum() -> str:
+    """Return the sum of the words of docs/format.md: where its lines end does not matter."""
+    words = " ".join(PAGE.read_text("utf-8").split())
+    return hashlib.sha256(words.encode()).hexdigest()
 
 
 def write_inputs() -> None:
@@ -77,11 +135,11 @@ def write_inputs() -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(named))
 
 
-def prepare(folder: Path) -> None:
-    """Copy inputs and frozen datasets into a folder, with the times that plans name."""
+def prepare(folder: Path, frozen: FrozenSet) -> None:
+    """Copy inputs and the datasets of a set into a folder, with the times that plans name."""
     shutil.copytree(INPUTS, folder / "inputs")
-    if DATASETS.is_dir():
-        shutil.copytree(DATASETS, folder / "datasets")
+    if frozen.datasets.is_dir():
+        shutil.copytree(frozen.datasets, folder / "datasets")
     for path in (folder / "inputs").rglob("*"):
         os.utime(path, ns=(MODIFIED_NS, MODIFIED_NS))
 
@@ -131,6 +189,14 @@ def imported(output: str) -> None:
     )  # fmt: skip
 
 
+def imported_chats(output: str) -> None:
+    """Import rows of ids with weights, packed."""
+    tokmill.import_dataset(
+        "inputs/rows.jsonl", trainer="jsonl", output=output, tokenizer="inputs/tokenizer",
+        packing=24, progress=False,
+    )  # fmt: skip
+
+
 def mixed(*inputs: str, **settings: Any) -> Callable[[str], None]:
     """Return what makes a mix of frozen datasets."""
     names = {f"datasets/{name.split('=')[0]}": name.split("=")[1] for name in inputs}
@@ -157,6 +223,8 @@ KINDS: dict[str, Callable[[str], None]] = {
     "documents": pretrain(val_fraction=0.3, shard_tokens=60, part_bytes=200),
     "wide": pretrain(dtype="uint32"),
     "sha256": pretrain(checksum="sha256"),
+    "bos": pretrain(bos_token="<|im_start|>"),
+    "unread": pretrain("cut.jsonl.gz", on_unread="skip"),
     "compressed": pretrain("documents.jsonl.gz"),
     "kept": pretrain(keep=["url", "meta.n"]),
     "sections": pretrain("sections.jsonl"),
@@ -170,6 +238,7 @@ KINDS: dict[str, Callable[[str], None]] = {
     "chats-packed": sft(packing=96, max_tokens=96),
     "chats-rows": sft("weighted.jsonl", packing=96, packed_rows=True, weights="file"),
     "imported": imported,
+    "imported-chats": imported_chats,
     "mix": mixed("documents=2x", "wide=1x", shuffle=7, dtype="uint32"),
     "mix-linked": mixed("documents=1x", "kept=1x"),
     "mix-planned": mixed("documents=2x", shuffle=7, shard_tokens=60),
@@ -180,37 +249,49 @@ KINDS: dict[str, Callable[[str], None]] = {
 
 def main() -> None:
     """Write what is missing."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--wording", action="store_true")
+    options = parser.parse_args()
     if not (INPUTS / "tokenizer").is_dir():
         write_inputs()
-    expected = json.loads(EXPECTED.read_text("utf-8")) if EXPECTED.is_file() else {}
+    newest = frozen_sets()[-1]
+    if options.wording:
+        newest.save("set.json", {**newest.about, "page": page_sum()})
+    if newest.about["page"] != page_sum():
+        newest = FrozenSet(newest.number + 1)
+        newest.datasets.mkdir(parents=True)
+        today = datetime.now(UTC).date().isoformat()
+        newest.save("set.json", {"date": today, "page": page_sum()})
+    write(newest)
+
+
+def write(frozen: FrozenSet) -> None:
+    """Write the kinds that a set lacks, and what is read from them."""
+    expected = frozen.expected
     for name, make in KINDS.items():
-        if (DATASETS / name).is_dir() and name in expected:
+        stored = frozen.datasets / name
+        if stored.is_dir() and name in expected:
             continue
         with tempfile.TemporaryDirectory(prefix="tokmill-frozen-") as desk, chdir(desk):
-            prepare(Path(desk))
-            if (DATASETS / name).is_dir():
-                shutil.copytree(DATASETS / name, "made")
+            prepare(Path(desk), frozen)
+            if stored.is_dir():
+                shutil.copytree(stored, "made")
             else:
                 make("made")
                 Path("made/.lock").unlink(missing_ok=True)
                 if name == "imported":
                     shutil.copytree("inputs/nanogpt", INPUTS / "nanogpt", dirs_exist_ok=True)
-                shutil.copytree("made", DATASETS / name)
+                shutil.copytree("made", stored)
             read = interrupted_reading if name == "interrupted" else reading_of
             expected[name] = read(Path("made"))
         print(name)
-        save(expected)
+        frozen.save("expected.json", expected)
     for damage in DAMAGES:
         if damage not in expected.setdefault("damaged", {}):
             with tempfile.TemporaryDirectory(prefix="tokmill-frozen-") as desk, chdir(desk):
-                prepare(Path(desk))
+                prepare(Path(desk), frozen)
                 expected["damaged"][damage] = damaged_reading(damage)
-    save(expected)
-
-
-def save(expected: dict[str, Any]) -> None:
-    """Write what is expected."""
-    EXPECTED.write_text(json.dumps(expected, ensure_ascii=False, indent=1) + "\n", "utf-8")
+    frozen.save("expected.json", expected)
 
 
 if __name__ == "__main__":

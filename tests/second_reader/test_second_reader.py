@@ -15,8 +15,7 @@ import pytest
 import tokmill
 from bench import second_reader
 from bench.second_reader import MAKERS, SecondReader, difference, make_dataset
-from tests.frozen.make import DATASETS
-from tests.frozen.test_frozen import FINISHED
+from tests.frozen.make import FrozenSet, frozen_sets
 from tokmill.dataset.checksum import json_chunks, manifest_sha256
 
 pytestmark = pytest.mark.skipif(not second_reader.c_compiler(), reason="no C compiler: cc")
@@ -28,11 +27,12 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> SecondReader:
     return SecondReader(tmp_path_factory.mktemp("reader"))
 
 
-@pytest.mark.parametrize("name", FINISHED)
-def test_the_second_reader_reads_a_frozen_dataset_as_tokmill_does(
-    reader: SecondReader, name: str
+@pytest.mark.parametrize("frozen", frozen_sets(), ids=lambda frozen: str(frozen.number))
+def test_the_second_reader_reads_frozen_datasets_as_tokmill_does(
+    reader: SecondReader, frozen: FrozenSet
 ) -> None:
-    assert difference(reader, tokmill.open(DATASETS / name)) == ""
+    for name in frozen.finished:
+        assert difference(reader, tokmill.open(frozen.datasets / name)) == "", name
 
 
 def test_both_read_random_datasets_and_find_the_same_damages(
@@ -53,10 +53,11 @@ def test_both_read_random_datasets_and_find_the_same_damages(
 def test_the_second_reader_refuses_a_later_version_and_what_is_not_finished(
     reader: SecondReader, tmp_path: Path
 ) -> None:
-    shutil.copytree(DATASETS / "sha256", tmp_path / "later")
+    datasets = frozen_sets()[-1].datasets
+    shutil.copytree(datasets / "sha256", tmp_path / "later")
     path = tmp_path / "later" / "manifest.json"
     manifest = json.loads(path.read_bytes()) | {"format_version": 2}
     manifest["sha256"] = manifest_sha256(manifest)
     path.chmod(0o644)
     path.write_bytes(b"".join(json_chunks(manifest)))
-    assert [reader.read(one).status for one in (path.parent, DATASETS / "interrupted")] == [2, 2]
+    assert [reader.read(one).status for one in (path.parent, datasets / "interrupted")] == [2, 2]

@@ -38,7 +38,7 @@ from tokmill.dataset.layout import (
     PRIVATE_FILE,
     STOPPED_REJECTS,
 )
-from tokmill.dataset.made_by import MANIFEST_BEGINNING
+from tokmill.dataset.made_by import MANIFEST_BEGINNING, check_versions
 from tokmill.dataset.plan_file import OwnedNames
 from tokmill.dataset.reader import sound_manifest
 from tokmill.errors import StateError
@@ -115,10 +115,12 @@ def contents_of(place: Place) -> Contents:
     """Return what stands in a place.
 
     Raises:
-        StateError: the record of an export is damaged, or `plan.json` is not tokmill's.
+        StateError: the record of an export is damaged, `plan.json` is not tokmill's, or a dataset
+            is of a later version.
         StorageError: the place cannot be read.
     """
     entries = place.entries((*FOLDERS, MIX))
+    check_versions(place, entries)
     if entries.get(EXPORT_RECORD) is None:
         is_listed = _names_of_dataset(place, entries)
         if is_listed is None:

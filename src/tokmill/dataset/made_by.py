@@ -18,6 +18,7 @@ from tokmill.dataset.layout import (
     MIX_REQUEST,
     PLAN,
     PLAN_BEGINNING,
+    check_format_version,
 )
 from tokmill.dataset.layout import MIX as MIX_FOLDER
 from tokmill.dataset.lock import is_locked
@@ -67,6 +68,23 @@ def maker_of(engine: object) -> str:
 def maker_in(place: Place) -> str:
     """Return what made the dataset or export in a place; see `made_by`."""
     return made_by(place.entries((MIX_FOLDER,)), place.read)
+
+
+def check_versions(place: Place, entries: Mapping[str, int | None]) -> None:
+    """Check that no manifest and no plan in a place is of a later version of the format.
+
+    Whoever will write or remove something there asks first: a run would else be finished under a
+    manifest that it cannot read, and `--overwrite` would trust lists whose meaning may differ.
+
+    Raises:
+        StateError: one is; nothing was changed.
+        StorageError: it cannot be read.
+    """
+    for name in (MANIFEST, PLAN):
+        if entries.get(name) is not None:
+            version = _value(place.read(name), "format_version")
+            if isinstance(version, int):
+                check_format_version(version, f"{place.where}/{name}")
 
 
 def _value(content: bytes, key: str) -> object:

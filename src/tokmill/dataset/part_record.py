@@ -96,13 +96,14 @@ def parse_record(content: bytes, where: Path | str, part: int, n_slices: int) ->
     """
     try:
         data = json.loads(content)
+        if isinstance(data, dict) and isinstance(data.get("format_version"), int):
+            check_format_version(data["format_version"], where)
         record = from_json(PartRecord, data)
         problem = _contradiction(record, part, n_slices)
     except (ValueError, RecursionError) as error:
         problem = str(error)
     if problem:
         raise StateError(f"{where}: damaged record of a part ({problem}): run with --overwrite")
-    check_format_version(data.get("format_version"), where)
     return record
 
 

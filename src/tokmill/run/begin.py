@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from tokmill.dataset.contents import contents_of, owned_names, remove_contents
 from tokmill.dataset.layout import KEPT_TOKENIZER, LOCK_NAME, MANIFEST, PLAN
-from tokmill.dataset.made_by import maker_in, no_plan, no_tasks
+from tokmill.dataset.made_by import check_versions, maker_in, no_plan, no_tasks
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import IMPORT, REFERENCE, engine_row, engine_threads, engine_version
-from tokmill.errors import StateError, StorageError, UsageError
+from tokmill.errors import StateError, StorageError, TokmillError, UsageError
 from tokmill.place import open_place
 from tokmill.recipes.engines import reference_loader
 from tokmill.run.output import holds_only_plan, refuse_foreign, refuse_other_makers
@@ -119,11 +119,17 @@ def used_seconds(since: StageSeconds | None = None) -> StageSeconds:
 
 
 def output_place(output: str) -> Place:
-    """Return the place of a run's dataset; raises `UsageError`."""
+    """Return the place of a run's dataset; raises `UsageError`, and as `check_versions` does."""
     if not output:
         raise UsageError("no output: give --output, a directory to write the dataset to")
     check_output(output)
-    return open_place(output)
+    place = open_place(output)
+    try:
+        check_versions(place, place.entries(()))
+    except TokmillError:
+        place.close()
+        raise
+    return place
 
 
 @contextmanager
