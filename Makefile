@@ -96,6 +96,7 @@ oracles: $(VENV)/dev
 	$(ORACLE) --no-deps llamafactory==0.9.5 Pillow omegaconf==2.3.0 antlr4-python3-runtime==4.9.3
 	$(ORACLE) --no-deps ms-swift==4.6.0 modelscope modelscope-hub json_repair einops binpacking
 	$(ORACLE) aiohttp
+	$(ORACLE) --no-deps lightning==2.6.6 torchmetrics==1.9.0
 	$(ORACLE) --no-deps litdata==0.2.76 lightning-utilities obstore tifffile
 	@# Compiled here once, not by every worker of the tests.
 	-@$(BIN)/python -c "import transformers.trainer, trl.trainer.sft_trainer, peft" >/dev/null 2>&1

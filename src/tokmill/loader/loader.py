@@ -345,6 +345,11 @@ class BatchSampler:
         return self._sequence.epoch_of(self._next())[0]
 
     @property
+    def sampler(self) -> BatchSampler:
+        """The sampler itself: Lightning and accelerate call `batch_sampler.sampler.set_epoch`."""
+        return self
+
+    @property
     def sources(self) -> list[RowSource]:
         """The sources whose rows are numbered, end to end; with phases, once for each length."""
         return list(self._sequence.rows)
@@ -427,7 +432,7 @@ class BatchNumbers:
     Attributes:
         key: the sample after the batches that were taken.
         stop: the sample before which it ends; None: never.
-        is_finished: whether it has come to its end.
+        is_finished: whether its last batch was taken.
     """
 
     def __init__(
@@ -447,6 +452,8 @@ class BatchNumbers:
         except StopIteration:
             self.is_finished = True
             raise
+        # Lightning, and loops over range(len(loader)), never ask for one more than there are.
+        self.is_finished = self.stop is not None and self.key >= self.stop
         numbers: list[int] = (self._offsets[rows.sources] + rows.numbers).tolist()
         return numbers
 
