@@ -64,7 +64,7 @@ def test_every_label_of_a_window_finds_the_fields_of_its_document(kept, shift, l
     plain = windows(kept, length, shift=shift)
     assert set(batch) - set(plain.batch([0])) == {"column_ids", "language", "url"}
     again = pickle.loads(pickle.dumps(source))
-    assert again[1]["url"] == batch["url"][1] == source[1]["url"]
+    assert again[1]["url"].tolist() == batch["url"][1] == source[1]["url"].tolist()
 
 
 @pytest.mark.parametrize("shift", [True, False])
@@ -120,6 +120,18 @@ def test_a_data_loader_stacks_rows_with_fields(kept, n_workers: int) -> None:
     expected = source.batch(range(len(source)))
     assert batch["url"] == expected["url"].tolist()
     assert batch["column_ids"].tolist() == expected["column_ids"].tolist()
+
+
+def test_grain_stacks_rows_with_fields_by_collate_or_refuses_them(kept) -> None:
+    grain: Any = pytest.importorskip("grain", reason="needs grain")
+    pytest.importorskip("torch", reason="needs torch")
+    source = windows(kept, 32, shift=True, columns=FIELDS)
+    rows = grain.MapDataset.source(source).seed(1).shuffle()
+    batch = rows.batch(len(source), batch_fn=collate)[0]
+    expected = source.batch(range(len(source)))
+    assert sorted(batch["url"]) == sorted(expected["url"].tolist())
+    with pytest.raises(ValueError, match=r"must have the same shape|same structure"):
+        rows.batch(len(source))[0]
 
 
 @pytest.mark.parametrize(

@@ -498,7 +498,7 @@ GOOD: dict[str, Any] = {"until": "9 samples", "shares": {"a": 1}, "length": 4, "
         ),
         ([Phase(**GOOD), Phase(until="36 tokens")], "which ends after 36 tokens"),
         ([Phase(**{**GOOD, "until": None}), Phase()], "phase 1: only the last phase may have no"),
-        ([Phase("9000000T samples", {"a": 1}, 4, 3)], "at most 2\\^62 samples in all"),
+        ([Phase("9000000T samples", {"a": 1}, 4, 3)], "at most 2\\^62 tokens in all"),
         (
             [Phase("9 samples", {"a": 1, "b": 1}, None, 3)],
             "phase 1: length: expected one, as the lengths of its sources are 8 to 16",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tokmill.api.dataset import Dataset
-from tokmill.loader import BatchSampler, Loader, collate, windows
+from tokmill.loader import BatchSampler, Loader, Phase, collate, windows
 
 torch: Any = pytest.importorskip("torch", reason="tests of torchtitan need torch")
 
@@ -50,3 +50,29 @@ def test_the_loader_of_0_3_reads_windows_and_continues(pretrained: Dataset, n_wo
     ]
     found = torch.stack([labels, *rest]).numpy()
     np.testing.assert_array_equal(found, [batch["labels"] for batch in wanted])
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata calls it
+def test_phases_of_one_length_are_read_by_the_loader_of_0_3(pretrained: Dataset) -> None:
+    module = pytest.importorskip(
+        "torchtitan.components.dataloader", reason="needs torchtitan 0.3 with torchdata and tyro"
+    )
+    sources = {
+        name: windows(pretrained, 256, shift=True, position_ids=True) for name in ("web", "math")
+    }
+    phases = [Phase("32 samples", {"web": 1}, batch=8), Phase(shares={"web": 1, "math": 1})]
+
+    def make() -> Any:
+        sampler = BatchSampler(sources, phases=phases, rank=1, world=2, endless=True)
+        dataset = torch.utils.data.ConcatDataset(sampler.sources)
+        return module.ParallelAwareDataloader(
+            dataset, 1, 2, batch_sampler=sampler, collate_fn=batch_of
+        )
+
+    wanted = [one["labels"] for one in islice(Loader(sources, phases=phases, rank=1, world=2), 9)]
+    loader = make()
+    found = [labels for _, labels in islice(loader, 3)]
+    again = make()
+    again.load_state_dict(loader.state_dict())
+    found += [labels for _, labels in islice(again, 6)]
+    np.testing.assert_array_equal(torch.stack(found).numpy(), wanted)

@@ -120,7 +120,7 @@ def places_in_rows(row_of: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return np.arange(len(row_of)) - np.searchsorted(row_of, row_of, side="left")
 
 
-def as_objects(lists: Sequence[Any]) -> npt.NDArray[np.object_]:
+def as_objects(lists: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.object_]:
     """Return lists as an array of objects: (n,)."""
     found = np.empty(len(lists), object)
     for number, one in enumerate(lists):

@@ -520,11 +520,11 @@ def collate(rows: Sequence[Arrays], *, flatten: bool = False) -> dict[str, Any]:
     batch: Arrays = {}
     for name in rows[0]:
         values = [row[name] for row in rows]
-        if isinstance(values[0], list):  # a kept field: a value for each document
-            lists = [list(chain.from_iterable(values))] if flatten else values
-            batch[name] = as_objects(lists)
+        if values[0].dtype == object:  # a kept field: a value for each document
+            lists = [own.tolist() for own in values]
+            batch[name] = as_objects([list(chain.from_iterable(lists))] if flatten else lists)
         elif name == COLUMN_IDS and flatten:
-            fields = [one for one in rows[0] if isinstance(rows[0][one], list)]
+            fields = [one for one in rows[0] if rows[0][one].dtype == object]
             batch[name] = end_to_end(values, [len(row[fields[0]]) for row in rows])[None]
         elif name == "cu_seqlens":
             starts = np.cumsum(lengths) - lengths

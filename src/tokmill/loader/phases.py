@@ -289,8 +289,8 @@ class _Making:
                 f"{plural(before, match[2][:-1])}"
             )
         n_samples = -((end - before) // -size) * batch
-        if self._n_samples + n_samples > MOST:
-            raise UsageError(f"{where}: until {until}: expected at most 2^62 samples in all")
+        if self._n_tokens + n_samples * length > MOST:
+            raise UsageError(f"{where}: until {until}: expected at most 2^62 tokens in all")
         return n_samples
 
     def _member(self, name: str, length: int, n_rows: int | None, where: str) -> Member:

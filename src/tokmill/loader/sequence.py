@@ -103,6 +103,9 @@ class SampleSequence:
             self._blend_sources(sources, batch)
         else:
             self._take_phases(sources, phases, batch)
+        n_names = [len(source.source_names) for source in self.sources]
+        first_names = [0, *np.cumsum(n_names).tolist()]
+        self._first_names = [first_names[source] for source in self._source_of_rows]
         self.shares = self._segments[0].blend.counts
         self._firsts = [segment.first for segment in self._segments]
         if len(self.sources) > 1:
@@ -463,8 +466,7 @@ class SampleSequence:
 
     def _number_sources(self, batch: Arrays, number: int, rows: Rows) -> None:
         """Change the source ids of rows of a source into places in `source_names`."""
-        before = self.sources[: self._source_of_rows[number]]
-        first = sum(len(source.source_names) for source in before)
+        first = self._first_names[number]
         if first:
             ids = batch["source_ids"][rows]
             batch["source_ids"][rows] = np.where(ids < 0, ids, ids + first)

@@ -17,7 +17,7 @@ from tokmill.dataset.manifest import Manifest
 from tokmill.dataset.reader import read_manifest
 from tokmill.errors import UsageError
 from tokmill.loader.document_names import DocumentNames
-from tokmill.loader.kept_fields import KeptFields
+from tokmill.loader.kept_fields import KeptFields, as_objects
 from tokmill.urls import refuse_store
 
 if TYPE_CHECKING:
@@ -249,7 +249,10 @@ class RowSource(Source):
         return self.measured(found)
 
     def measured(self, rows: list[Arrays]) -> list[Arrays]:
-        """Return rows with their `cu_seqlens`, if the source has them."""
+        """Return rows with their `cu_seqlens`, if the source has them, and fields as arrays."""
+        for row in rows:
+            for name in self.columns:
+                row[name] = as_objects(row[name])  # of lists, Grain would stack the first values
         if self.has_cu_seqlens:
             for row in rows:
                 row["cu_seqlens"] = cu_seqlens(row["position_ids"])
