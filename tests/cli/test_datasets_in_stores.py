@@ -13,6 +13,7 @@ from tokmill.dataset.reader import read_manifest
 from tokmill.urls import store_url
 
 READ = [
+    ("audit",),
     ("report",),
     ("report", "--model", "gpt2", "--gpu", "RTX 4090"),
     ("inspect", "--sample", "5"),

@@ -28,7 +28,7 @@ FOLDERS = (
     "docs/index.md", "docs/faq.md", "docs/start/", "docs/sft.md", "docs/trainers/",
     "docs/loader.md", "docs/mix.md", "docs/input.md", "docs/records.md", "docs/engines.md",
     "docs/clusters.md", "docs/containers.md", "docs/failures.md", "docs/sft-parity.md",
-    "docs/sft-options.md", "docs/settings.md", "docs/python-input.md",
+    "docs/sft-options.md", "docs/settings.md", "docs/python-input.md", "docs/audit.md",
 )  # fmt: skip
 TESTED = [page for page in PAGES if page.startswith(FOLDERS)]
 SHELL = ("bash", "console", "sh")

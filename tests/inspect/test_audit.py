@@ -16,6 +16,7 @@ from tests.inspect.audited import (
     EOS,
     FAULTS,
     N_IDS,
+    PAD,
     Fault,
     Row,
     attended,
@@ -23,11 +24,15 @@ from tests.inspect.audited import (
     document,
     masked,
     packed,
+    words,
     write_tokenizer,
 )
+from tokmill.errors import UsageError
+from tokmill.inspect import audit_rows
 from tokmill.inspect.audit_kinds import KINDS
 from tokmill.inspect.audit_result import Audit
 from tokmill.settings.schema import TokenizerSettings
+from tokmill.sources import blocks
 from tokmill.tokenizer.tokenizer import load_tokenizer
 
 FORMATS = ("jsonl", "parquet", "datasets")
@@ -143,6 +148,80 @@ def as_dataset(rows: Sequence[Row], tokenizer: Path, make_sft: Any, make_dataset
 def test_sound_rows_have_no_fault(make: Callable[[int], Row], kind: str, look) -> None:
     found = look([make(number) for number in range(5)], kind)
     assert found.counts == {}
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_rows_in_a_store_are_audited(
+    store: Any, kind: str, tmp_path: Path, tokenizer_of_rows: Path
+) -> None:
+    path = write(tmp_path, FAULTS["an end cut off"].rows(), kind)
+    store.write(path.name, path.read_bytes())
+    for source in (store.url, f"{store.url}/{path.name}"):
+        found = tokmill.audit(source, tokenizer=tokenizer_of_rows)
+        assert (found.counts, found.source) == ({"cut-off": 2}, source)
+
+
+def test_rows_in_memory_are_audited(tokenizer_of_rows: Path) -> None:
+    rows = FAULTS["two bos"].rows()
+    for given in (rows, iter(rows), pa.Table.from_pylist(rows)):
+        assert tokmill.audit(given, tokenizer=tokenizer_of_rows).counts == {"two-bos": 2}
+
+
+def test_a_sample_of_val_that_is_in_train_is_counted(look, tmp_path: Path) -> None:
+    (tmp_path / "val").mkdir()
+    val = write(tmp_path / "val", [chat(1), chat(7)], "jsonl")
+    found = look([chat(1), chat(2)], val=val)
+    assert found.counts == {"duplicate": 1, "val-in-train": 1}
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"input_ids": [1, 2**40, 5], "labels": [-100, 2**40, 5]}],
+        [{"input_ids": [PAD] * 3, "labels": [-100] * 3}, chat(1)],
+        [{"input_ids": [5], "labels": [5]}, chat(3)],
+        [{"input_ids": [], "labels": []}],
+        [chat(1), {"foo": 1}, document(3), masked(4)],
+        [{"input_ids": [-1, -2], "labels": [-1, -2]}],
+        [{"prompt_ids": [], "completion_ids": [5]}, {"prompt_ids": [5], "completion_ids": []}],
+        [{"input_ids": [1, 2], "labels": [-100, 2], "attention_mask": [False, True]}],
+    ],
+)
+def test_strange_rows_are_audited_with_and_without_a_tokenizer(rows: list[Row], look) -> None:
+    for kind in FORMATS:
+        counted = look(rows, kind)
+        assert counted.samples == len(rows)
+        assert tokmill.audit(counted.source).samples == len(rows)
+
+
+@pytest.mark.parametrize("source", [5, None, {"input_ids": [1]}, b"rows.jsonl"])
+def test_what_is_no_source_is_refused(source: Any) -> None:
+    with pytest.raises(UsageError, match=r"^source: expected a (dataset|path)"):
+        tokmill.audit(source)
+
+
+def test_a_dataset_says_itself_what_its_columns_are(make_sft) -> None:
+    directory, _ = make_sft()
+    with pytest.raises(UsageError, match="a dataset says itself what its columns are"):
+        tokmill.audit(directory, labels="labels")
+
+
+def test_blocks_do_not_change_what_is_found(look, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [row for fault in FAULTS.values() if not fault.options for row in fault.rows()]
+    rows = [row for row in rows if row.keys() == {"input_ids", "labels"}]
+    whole = look(rows).counts
+    monkeypatch.setattr(audit_rows, "BLOCK_BYTES", 300)
+    monkeypatch.setattr(blocks, "_LEAST_BYTES", 300)
+    assert look(rows).counts == whole
+    assert len(whole) > 12
+
+
+def test_documents_that_were_cut_into_rows_need_no_eos(look) -> None:
+    pieces = [{"input_ids": words(n), "labels": [-100, *words(n)[1:]]} for n in range(3)]
+    last = {"input_ids": [*words(9)[:2], EOS], "labels": [-100, words(9)[1], EOS]}
+    assert look([*pieces, last]).counts == {}
+    longer = {"input_ids": [*words(8), EOS], "labels": [-100, *words(8)[1:], EOS]}
+    assert look([*pieces, longer]).counts == {"no-eos": 3}
 
 
 def test_every_kind_is_planted() -> None:

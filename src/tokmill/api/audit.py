@@ -14,10 +14,10 @@ from tokmill.api.jobs import checked_path, given_text
 from tokmill.errors import TokmillError, UsageError
 from tokmill.settings.declare import parse_quantity
 from tokmill.settings.names import keyword_errors
-from tokmill.settings.rows import Rows
+from tokmill.settings.rows import Rows, brief
 from tokmill.settings.schema import TokenizerSettings
 from tokmill.tokenizer.objects import tokenizer_path
-from tokmill.urls import refuse_store
+from tokmill.urls import local_path, shown_place, store_url
 
 if TYPE_CHECKING:
     from tokmill.api.dataset import Dataset
@@ -137,7 +137,7 @@ def _audit_dataset(directory: Path, tokenizer: str, max_tokens: int) -> Audit:
     known = _known_of(directory, manifest, tokenizer)
     with _auditor(known, max_tokens, manifest.totals.documents, are_rows=False) as auditor:
         audit_shards(auditor, directory, manifest)
-        return auditor.result(str(directory), known.notes, has_masks=manifest.is_sft)
+        return auditor.result(shown_place(directory), known.notes, has_masks=manifest.is_sft)
 
 
 def _audit_files(
@@ -155,6 +155,9 @@ def _audit_files(
     from tokmill.tokenizer.tokenizer import load_tokenizer
 
     settings, known = InputSettings(), _known_of_export(sources)
+    name = ", ".join(map(shown_place, sources))
+    if len(sources) == 1 and not val:
+        sources, val = _splits_of(sources[0])
     if known.alignment and not columns.alignment:
         columns = replace(columns, alignment=known.alignment)
     layout = layout_of(sources, settings)
@@ -168,7 +171,6 @@ def _audit_files(
     most_rows = sum(file.n_bytes for _, file in files) // _LEAST_ROW_BYTES
     with _auditor(known, max_tokens, most_rows, are_rows=True) as auditor:
         audit_rows(auditor, files, rows.rules, settings)
-        name = ", ".join(map(str, sources))
         return auditor.result(name, notes, has_masks=rows.rules.are_chats)
 
 
@@ -194,6 +196,13 @@ def _known_of_export(sources: Sequence[Path]) -> _Known:
     return _Known(alignment=alignment)
 
 
+def _splits_of(source: Path) -> tuple[list[Path], list[Path]]:
+    """Return the files of train and of val in a directory that has one for each, as NeMo's has."""
+    of_train, of_val = source / "train.idx.parquet", source / "val.idx.parquet"
+    is_divided = of_train.is_file() and of_val.is_file()
+    return ([of_train], [of_val]) if is_divided else ([source], [])
+
+
 @contextmanager
 def _auditor(
     known: _Known, max_tokens: int, most_samples: int, *, are_rows: bool
@@ -214,19 +223,18 @@ def _auditor(
 
 
 def _dataset_directory(source: Any) -> Path | None:
-    """Return the directory of a dataset of tokmill, finished or not; None for rows.
-
-    Raises:
-        UsageError: it is in a store.
-    """
+    """Return the place of a dataset of tokmill, finished or not; None for rows."""
     from tokmill.dataset.layout import EXPORT_RECORD, MANIFEST, PLAN, PLAN_BEGINNING
     from tokmill.opening import begins_with
+    from tokmill.stores.objects import located
 
     directory = getattr(source, "directory", source)
     if not isinstance(directory, str | Path):
         return None
-    path = checked_path(directory, "source")
-    refuse_store(path)
+    path = Path(local_path(str(checked_path(directory, "source"))))
+    if url := store_url(path):
+        store, name = located(f"{url.rstrip('/')}/{MANIFEST}")
+        return None if store.entry(name) is None else path
     if not path.is_dir() or (path / EXPORT_RECORD).is_file():
         return None
     is_run = begins_with(path / PLAN, PLAN_BEGINNING)
@@ -240,8 +248,9 @@ def _names(names: str | Sequence[str] | None) -> tuple[str, ...]:
 
 def _paths(paths: Any) -> list[Path]:
     """Return the paths of an argument that takes one or several."""
-    listed = [paths] if isinstance(paths, str | Path) else list(paths)
-    found = [checked_path(path, "source") for path in listed]
-    for path in found:
-        refuse_store(path)
-    return found
+    if not isinstance(paths, str | Path | Sequence) or isinstance(paths, bytes):
+        raise UsageError(
+            f"source: expected a dataset, paths, or rows in memory; found {brief(paths)}"
+        )
+    listed = [paths] if isinstance(paths, str | Path) else paths
+    return [checked_path(path, "source") for path in listed]

@@ -17,6 +17,7 @@ from tokmill.cli.screen import (
     show,
     show_json,
     show_labelled,
+    show_rows,
     show_styled,
 )
 from tokmill.cli.trainers import COLUMN_OPTIONS
@@ -200,11 +201,11 @@ def _show_example(finding: Finding, look: Look) -> None:
 def _show_kinds(*, as_json: bool) -> None:
     """Print the table of kinds."""
     from tokmill.inspect.audit_kinds import KINDS
-    from tokmill.terminal_tables import rows_table
 
     if as_json:
         show_json({name: kind._asdict() for name, kind in KINDS.items()})
         return
-    heads = ("what is so", "what training does", "what to do", "needs")
-    rows = [(name, kind.means, kind.hurts, kind.remedy, kind.needs) for name, kind in KINDS.items()]
-    print_tables([rows_table("kind", heads, rows, words=heads)])
+    for name, kind in KINDS.items():
+        needs = f"; needs {kind.needs}" if kind.needs else ""
+        show(f"{name} (in {kind.of}{needs})", bold=True)
+        show_rows([("what is so", kind.means), ("why", kind.hurts), ("to do", kind.remedy)])

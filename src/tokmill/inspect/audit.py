@@ -282,7 +282,11 @@ class Auditor:
         is_whole = (n_trained - has_first == samples.lengths - 1) & (samples.lengths > 1)
         self._is_partly_trained |= bool((~is_whole & (samples.lengths > 1)).any())
         self.found_samples("nothing-trained", block, samples.training_nothing())
-        self.found_samples("all-trained", block, np.flatnonzero(is_whole))
+        is_all = is_whole & block.began_trained
+        if self._facts is not None:  # elsewhere the first token may be all of a prompt
+            first_ids = samples.ids[samples.starts]
+            is_all |= is_whole & self._facts.are(self._facts.is_special, first_ids)
+        self.found_samples("all-trained", block, np.flatnonzero(is_all))
         first = np.flatnonzero(block.began_trained & ~is_whole)
         self._of_tokens("first-trained", block, samples.starts[first])
         if is_whole.any() and not self._is_chat:
@@ -291,7 +295,7 @@ class Auditor:
             replies = _Replies.of(samples, mask != 0)
             self._check_ends(block, self._facts, replies, is_whole, present)
             self._check_edges(block, self._facts, replies)
-            self._check_thinking(block, self._facts, mask, present)
+            self._check_thinking(block, self._facts, replies, present)
 
     def _check_ends(
         self, block: Block, facts: TokenFacts, replies: _Replies, is_whole: Flags, present: Flags
@@ -326,32 +330,33 @@ class Auditor:
         self._of_tokens("split-character", block, edges[facts.begin_inside(samples.ids[edges])])
 
     def _check_thinking(
-        self, block: Block, facts: TokenFacts, mask: npt.NDArray[Any], present: Flags
+        self, block: Block, facts: TokenFacts, replies: _Replies, present: Flags
     ) -> None:
         """Look for empty blocks of reasoning of which something is trained."""
         samples = block.samples
-        found = []
+        found = [np.zeros(0, np.int64)]
         for opens, closes in facts.thinking:
             if not (present[opens] and present[closes]):
                 continue
-            last = np.flatnonzero(samples.ids == closes)
-            first_of = samples.starts[samples.of(last)]
+            left = np.flatnonzero(samples.ids == closes)
+            starts = samples.starts[samples.of(left)]
             for distance in range(1, _LONGEST_THINKING + 2):
-                first = last - distance
-                is_open = (first >= first_of) & (samples.ids[np.maximum(first, 0)] == opens)
-                for token in last[is_open].tolist():
-                    between = samples.ids[token - distance + 1 : token].tolist()
-                    is_trained = mask[token - distance : token + 1].any()
-                    if is_trained and all(map(facts.is_blank, between)):
-                        found.append(token)
-        self._of_tokens("empty-thinking", block, np.sort(np.array(found, np.int64)))
+                is_inside = left - distance >= starts
+                left, starts = left[is_inside], starts[is_inside]
+                before = samples.ids[left - distance]
+                closing = left[before == opens]
+                found.append(closing[replies.train_some(closing - distance, closing)])
+                is_blank = facts.are_blank(before)
+                left, starts = left[is_blank], starts[is_blank]
+        self._of_tokens("empty-thinking", block, np.sort(np.concatenate(found)))
 
     def _add_hashes(self, block: Block) -> None:
         """Hash samples; show the first that equals one of the first ones."""
         samples = block.samples
-        flags = None if samples.mask is None else (samples.mask != 0).view(np.uint8)
-        ids = np.ascontiguousarray(samples.ids.astype(np.uint32, copy=False))
-        hashes = hashes_of(ids, flags, samples.lengths)
+        ids = samples.ids.astype(np.uint32)
+        if samples.mask is not None:  # in one array: to hash two takes half as long again
+            ids = 2 * ids + (samples.mask != 0)
+        hashes = hashes_of(ids.astype(np.uint32, copy=False), None, samples.lengths)
         self._hashes.add(hashes, samples.lengths, block.split)
         if "duplicate" in self._examples or len(self._seen) > _MOST_SEEN:
             return
@@ -436,6 +441,12 @@ class _Replies:
         firsts = np.flatnonzero(is_trained & ~goes_on[:-1])
         lasts = np.flatnonzero(is_trained & ~goes_on[1:])
         return cls(samples, is_trained, firsts, lasts, samples.of(firsts), samples.of(lasts))
+
+    def train_some(self, firsts: Numbers, lasts: Numbers) -> Flags:
+        """Return whether a token of each of n ranges is trained, its last one included: (n,)."""
+        ended_before = np.searchsorted(self.lasts, firsts)
+        begun: Flags = np.searchsorted(self.firsts, lasts, "right") > ended_before
+        return begun
 
     def behind(self, ids: Numbers) -> Numbers:
         """Return the tokens behind some ids, where a run goes on before and two tokens behind."""

@@ -242,5 +242,5 @@ def checked_kinds(names: str) -> tuple[str, ...]:
     for name in found:
         if name not in KINDS and name != ANY:
             near = nearest(name, list(KINDS)) or f": expected {ANY}, or of {', '.join(KINDS)}"
-            raise UsageError(f"fail_on: no such kind {name!r}{near}")
+            raise UsageError(f"no such kind of fault {name!r}{near}")
     return tuple(KINDS) if ANY in found else tuple(dict.fromkeys(found))

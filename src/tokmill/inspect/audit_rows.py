@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Flags = npt.NDArray[np.bool_]
     Numbers = npt.NDArray[np.int64]
 
-BLOCK_TOKENS, _BLOCK_BYTES = 1 << 20, 8 << 20
+BLOCK_TOKENS, BLOCK_BYTES = 1 << 20, 8 << 20
 """Tokens, and bytes of rows, that are looked at at a time; a larger sample or row is one alone."""
 
 _KINDS = {
@@ -107,7 +107,7 @@ def audit_rows(
     for split, file in files:
         rows = _Rows(auditor, rules, split, file.path)
         whole = Slice(file, 0, -1, file.n_bytes)
-        with open_slice(whole, settings, rules.schema(), _BLOCK_BYTES) as reader:
+        with open_slice(whole, settings, rules.schema(), BLOCK_BYTES) as reader:
             for block in reader.blocks():
                 rows.add(block.parse())
 

@@ -80,9 +80,15 @@ class TokenFacts:
             return 0
         return (self.decoder.bytes_of(id_) or b"\0")[0]
 
-    def is_blank(self, id_: int) -> bool:
-        """Return whether a token is white space."""
-        return not self.decoder.decode([id_]).strip()
+    def are_blank(self, ids: npt.NDArray[np.integer]) -> Flags:
+        """Return whether each id is white space: (n,)."""
+        unique, inverse = np.unique(ids, return_inverse=True)
+        inside = self.are(np.ones(self.n_ids, bool), unique) & ~self.are(self.is_special, unique)
+        blank = [
+            is_text and not self.decoder.decode([id_]).strip()
+            for id_, is_text in zip(unique.tolist(), inside.tolist(), strict=True)
+        ]
+        return np.array(blank, bool)[inverse]
 
 
 def token_facts(tokenizer: Tokenizer) -> TokenFacts:

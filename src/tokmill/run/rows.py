@@ -123,7 +123,7 @@ def layout_of(sources: Sequence[Path], settings: InputSettings) -> str:
     if not sources:
         raise UsageError("no source: name a dataset, or files or directories of rows")
     path, _ = _splits(sources[0])[0]
-    files = discover(replace(settings, paths=(str(path),))).files
+    files = discover(replace(settings, paths=(store_url(path) or str(path),))).files
     for trainer, formats in ROW_FORMATS.items():
         if trainer != "datasets" and any(file.format in formats for file in files):
             return trainer

@@ -99,6 +99,7 @@ NOT_FOLLOWED: Mapping[str, str] = {
     "the package chardet": "needs a machine without it",
     "the package sentencepiece": "needs a machine without it",
     "input breaks off: {}; --on-unread=skip": "only in Python: tests/api",
+    "reads other trainers' tokens": "needs files of another trainer: tests/run/importing",
     # Of imports, in tests/run/importing
     "are for rows (--from": "the options are their own advice",
     "the tokenizer decides how ids of rows are stored": "the option is its own advice",
