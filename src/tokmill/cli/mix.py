@@ -124,7 +124,7 @@ def forecast_rows(forecast: dict[str, Any]) -> list[tuple[str, str]]:
     low, high = map(seconds, forecast["time_s"])
     found = []
     if "contaminated" in forecast:
-        found = [("held-out", f"{plural(forecast['contaminated'], 'document')} share tokens")]
+        found = [("held-out", f"{plural(forecast['contaminated'], 'document')} with shared text")]
     return [
         *found,
         *mix_rows([from_json(MixSource, source) for source in forecast["sources"]]),

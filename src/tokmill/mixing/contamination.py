@@ -7,7 +7,8 @@ Each chunk leaves its lines of the report, which are put together in the order o
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,9 @@ from tokmill.mixing.batch import bounds, records_of, values
 from tokmill.mixing.held_out import open_index, read_about, tokenizer_of_mix
 from tokmill.mixing.inputs import cut_documents
 from tokmill.mixing.ngrams import Found
+from tokmill.mixing.settings import WORDS
+from tokmill.mixing.words import known_numbers, words_of
 from tokmill.storage import write_chunks
-from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tokmill.mixing.inputs import Chunk, Inputs
-    from tokmill.mixing.ngrams import Overlap
+    from tokmill.mixing.ngrams import Ids
     from tokmill.mixing.settings import MixSettings
     from tokmill.mixing.temporary import Temporary
 
@@ -53,7 +55,9 @@ class Search:
     def __init__(self, inputs: Inputs, settings: MixSettings, temporary: Temporary) -> None:
         self._inputs, self._temporary = inputs, temporary
         self._index = open_index(temporary, settings.ngram)
-        self._lines: _Lines | None = None
+        self._about = read_about(temporary)
+        is_of_words = settings.ngram_unit == WORDS
+        self._units = _Words(inputs, self._about["words"]) if is_of_words else _Tokens(inputs)
 
     def search(
         self, chunk: Chunk, batch: pa.RecordBatch, wanted: npt.NDArray[np.bool_]
@@ -64,53 +68,23 @@ class Search:
         flags = np.zeros(len(batch), np.bool_)
         with self._temporary.new(_lines_name(chunk)) as file:
             for start, stop in cut_documents(np.diff(ends), BLOCK_TOKENS):
-                offsets = ends[start : stop + 1]
-                here = ids[offsets[0] : offsets[-1]]
-                found = self._index.find(here, offsets - offsets[0])
-                if not len(found.starts):
-                    continue
-                for document, own in _by_document(found, offsets - offsets[0]):
+                of_block = ends[start : stop + 1]
+                units, offsets = self._units.of(
+                    ids[of_block[0] : of_block[-1]], of_block - of_block[0]
+                )
+                for document, found in _by_document(self._index.find(units, offsets), offsets):
                     number = start + document
                     if wanted[number]:
                         flags[number] = True
-                        file.write(self._lines_of(chunk, batch, number, own))
+                        length = int(offsets[document + 1] - offsets[document])
+                        file.write(self._lines(chunk, batch, number, found, length))
         return flags
 
-    def _lines_of(self, chunk: Chunk, batch: pa.RecordBatch, number: int, found: Found) -> bytes:
-        """Return the lines of a document; `found`: of it alone."""
-        if self._lines is None:
-            self._lines = _Lines(self._inputs, self._temporary)
-        overlaps = self._index.overlaps(found, MOST_TEXTS)
-        return self._lines.of(chunk, batch.slice(number, 1), number, overlaps)
-
-
-def _by_document(found: Found, offsets: npt.NDArray[np.int64]) -> Iterator[tuple[int, Found]]:
-    """Yield each document that has runs, with its runs at places inside it."""
-    documents = np.searchsorted(offsets, found.starts, "right") - 1
-    distinct, firsts = np.unique(documents, return_index=True)
-    stops = np.append(firsts[1:], len(documents))
-    for document, first, stop in zip(
-        distinct.tolist(), firsts.tolist(), stops.tolist(), strict=True
-    ):
-        starts = found.starts[first:stop] - offsets[document]
-        yield document, Found(starts, found.grams[first:stop])
-
-
-class _Lines:
-    """Writes the lines of the report."""
-
-    def __init__(self, inputs: Inputs, temporary: Temporary) -> None:
-        self._inputs, self._about = inputs, read_about(temporary)
-        decode = text_decoder(inputs.manifest, tokenizer_of_mix(inputs))
-        self._decode: Callable[[bytes], str] = lru_cache(_DECODED)(
-            lambda ids: decode(np.frombuffer(ids, inputs.dtype).tolist())
-        )
-
-    def of(
-        self, chunk: Chunk, document: pa.RecordBatch, number: int, overlaps: Sequence[Overlap]
+    def _lines(
+        self, chunk: Chunk, batch: pa.RecordBatch, number: int, found: Found, length: int
     ) -> bytes:
-        """Return the lines of a document; `number`: of it in the chunk."""
-        inputs = self._inputs
+        """Return the lines of a document of a chunk; `length`: its tokens or words."""
+        inputs, document = self._inputs, batch.slice(number, 1)
         (row,), (record,) = records_of(document, inputs)
         ids = values(document, inputs.dtype)
         own = {
@@ -121,22 +95,85 @@ class _Lines:
             "record": int(record),
         }
         lines = []
-        for overlap in overlaps:
-            stop = overlap.start + overlap.n_run
-            shown = ids[overlap.start : min(stop, overlap.start + MOST_SHOWN)]
-            found = {
-                "tokens": overlap.n_tokens,
-                "document_tokens": len(ids),
-                "run": self._decode(shown.tobytes()),
+        for overlap in self._index.overlaps(found, MOST_TEXTS):
+            stop = overlap.start + min(overlap.n_run, MOST_SHOWN)
+            unit = self._units.name
+            shared = {
+                unit: overlap.n_tokens,
+                f"document_{unit}": length,
+                "run": self._units.text(ids, overlap.start, stop),
                 "run_start": overlap.start,
-                "run_tokens": overlap.n_run,
+                f"run_{unit}": overlap.n_run,
                 "in_texts": overlap.n_texts,
             }
-            lines.append(_line({**own, **held_out_place(self._about, overlap.text), **found}))
+            lines.append(_line({**own, **_place(self._about, overlap.text), **shared}))
         return b"".join(lines)
 
 
-def held_out_place(about: dict[str, Any], text: int) -> dict[str, Any]:
+def _by_document(found: Found, offsets: npt.NDArray[np.int64]) -> Iterator[tuple[int, Found]]:
+    """Yield each document that has runs, with its runs at places inside it."""
+    documents = np.searchsorted(offsets, found.starts, "right") - 1
+    distinct, firsts = np.unique(documents, return_index=True)
+    borders = [*firsts.tolist(), len(documents)]
+    for document, (first, stop) in zip(distinct.tolist(), pairwise(borders), strict=True):
+        starts = found.starts[first:stop] - offsets[document]
+        yield document, Found(starts, found.grams[first:stop])
+
+
+class _Tokens:
+    """Runs are of the ids of documents."""
+
+    name = "tokens"
+
+    def __init__(self, inputs: Inputs) -> None:
+        self._inputs = inputs
+
+    def of(self, ids: Ids, offsets: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
+        """Return what is searched of documents, end to end, and where each begins."""
+        return ids, offsets
+
+    def text(self, ids: Ids, start: int, stop: int) -> str:
+        """Return the text of a part of a document."""
+        return self._decoded(ids[start:stop].tobytes())
+
+    @cached_property
+    def _decoded(self) -> Callable[[bytes], str]:
+        """Return a function that decodes ids; the runs of an instruction are the same ones."""
+        decode, dtype = _decoder(self._inputs), self._inputs.dtype
+        return lru_cache(_DECODED)(lambda ids: decode(np.frombuffer(ids, dtype).tolist()))
+
+
+class _Words:
+    """Runs are of the words of documents, which are decoded."""
+
+    name = "words"
+
+    def __init__(self, inputs: Inputs, words: Sequence[str]) -> None:
+        self._decode = _decoder(inputs)
+        self._numbers = {word: number for number, word in enumerate(words)}
+
+    def of(self, ids: Ids, offsets: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
+        """Return what is searched of documents, end to end, and where each begins."""
+        documents = [
+            known_numbers(self._words(ids[start:stop]), self._numbers)
+            for start, stop in pairwise(offsets.tolist())
+        ]
+        ends = np.cumsum([0, *map(len, documents)], dtype=np.int64)
+        return np.concatenate(documents), ends
+
+    def text(self, ids: Ids, start: int, stop: int) -> str:
+        """Return the words of a part of a document."""
+        return " ".join(self._words(ids)[start:stop])
+
+    def _words(self, ids: Ids) -> list[str]:
+        return words_of(self._decode(ids.tolist()))
+
+
+def _decoder(inputs: Inputs) -> Callable[[Sequence[int]], str]:
+    return text_decoder(inputs.manifest, tokenizer_of_mix(inputs))
+
+
+def _place(about: dict[str, Any], text: int) -> dict[str, Any]:
     """Return where a held-out text stands: file, row, field."""
     file, row, field = about["places"][text]
     return {"against": about["files"][file], "row": row, "field": field}
@@ -179,20 +216,23 @@ def write_report(
         StorageError: it cannot be written.
     """
     target = Path(path).resolve()
-    write_chunks(
-        target.parent, target.name, _report(chunks, settings.ngram, temporary), replace=True
-    )
+    write_chunks(target.parent, target.name, _report(chunks, settings, temporary), replace=True)
     target.chmod(0o644)  # no file of a dataset: its owner may change it
 
 
-def _report(chunks: Sequence[Chunk], n: int, temporary: Temporary) -> Iterator[bytes]:
+def _report(
+    chunks: Sequence[Chunk], settings: MixSettings, temporary: Temporary
+) -> Iterator[bytes]:
     for chunk in chunks:
         yield temporary.read(_lines_name(chunk))
     about = read_about(temporary)
     for text, length in enumerate(about["lengths"]):
-        if length < n:
-            why = {"not_checked": f"shorter than {plural(n, 'token')}", "tokens": length}
-            yield _line({**held_out_place(about, text), **why})
+        if length < settings.ngram:
+            why = {
+                "not_checked": f"shorter than {settings.ngram_in_words}",
+                settings.ngram_unit: length,
+            }
+            yield _line({**_place(about, text), **why})
 
 
 # Which documents are contaminated

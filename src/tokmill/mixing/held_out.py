@@ -22,7 +22,10 @@ from tokmill.dataset.layout import MANIFEST, SPLITS
 from tokmill.dataset.manifest import HeldOutFile
 from tokmill.dataset.reader import open_shard, read_intact_manifest
 from tokmill.errors import RecordError, TokenizerError, UsageError
+from tokmill.inspect.samples import text_decoder
 from tokmill.mixing.ngrams import NgramIndex, make_index
+from tokmill.mixing.settings import WORDS
+from tokmill.mixing.words import numbered, words_of
 from tokmill.offsets import split_by_bytes
 from tokmill.place import open_place
 from tokmill.rendering.fields import is_text, is_used, strings_of
@@ -33,7 +36,7 @@ from tokmill.tokenizer.kept import kept_tokenizer
 from tokmill.urls import is_store, local_path, shown_place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -207,7 +210,11 @@ def keep_index(
     Returns:
         How many texts are too short to be looked for.
     """
-    encoded = _encoded(held_out.texts, inputs)
+    numbers: dict[str, int] = {}
+    if settings.ngram_unit == WORDS:
+        encoded = _numbered_words(held_out.texts, inputs, numbers)
+    else:
+        encoded = _encoded(held_out.texts, inputs)
     variants: list[npt.NDArray[np.uint32]] = []
     owners: list[int] = []
     lengths = []
@@ -225,6 +232,7 @@ def keep_index(
         "files": [file.path for file in held_out.files],
         "places": [(text.file, text.row, text.field) for text in held_out.texts],
         "lengths": lengths,
+        "words": list(numbers),
     }
     with temporary.new(f"{_PREFIX}about") as file:
         file.write(json.dumps(about).encode())
@@ -240,10 +248,24 @@ def open_index(temporary: Temporary, n: int) -> NgramIndex:
 def read_about(temporary: Temporary) -> dict[str, Any]:
     """Return what there is to know of held-out texts, but their ids.
 
-    `files`: their paths. `places`: of each text its file, row and field. `lengths`: its tokens.
+    `files`: their paths. `places`: of each text its file, row and field. `lengths`: its tokens, or
+    words. `words`: by their numbers, if runs are of words.
     """
     about: dict[str, Any] = json.loads(temporary.read(f"{_PREFIX}about"))
     return about
+
+
+def _numbered_words(
+    texts: Sequence[HeldOutText], inputs: Inputs, numbers: dict[str, int]
+) -> Iterator[Sequence[npt.NDArray[np.uint32]]]:
+    """Yield the numbers of the words of each text, and add new ones to `numbers`."""
+    decode: Callable[[Sequence[int]], str] | None = None
+    for text in texts:
+        string = text.text
+        if text.ids is not None:
+            decode = decode or text_decoder(inputs.manifest, tokenizer_of_mix(inputs))
+            string = decode(text.ids.tolist())
+        yield [numbered(words_of(string), numbers)]
 
 
 def _encoded(

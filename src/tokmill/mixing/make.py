@@ -279,15 +279,14 @@ def keep_held_out(job: Job, held_out: HeldOut, watcher: Watcher) -> None:
     n_texts, n_files = len(held_out.texts), len(held_out.files)
     watcher.noted(f"held-out: {plural(n_texts, 'text')} of {plural(n_files, 'file')}")
     if n_short:
-        least = plural(job.settings.ngram, "token")
-        texts = plural(n_texts, "held-out text")
+        texts, least = plural(n_texts, "held-out text"), job.settings.ngram_in_words
         watcher.warned(f"{n_short:,} of {texts}: not looked for, shorter than {least}")
 
 
 def contaminated_line(job: Job, n: int) -> str:
     """Return how many documents share tokens with held-out texts, in words."""
-    in_a_row = plural(job.settings.ngram, "token")
-    return f"{plural(n, 'document')} with {in_a_row} in a row of a held-out text"
+    length = job.settings.ngram_in_words
+    return f"{plural(n, 'document')} with {length} in a row of a held-out text"
 
 
 def report_alone(settings: MixSettings, inputs: Inputs, held_out: HeldOut, watcher: Watcher) -> int:

@@ -20,9 +20,11 @@ from tokmill.settings.json_schema import table_schema
 from tokmill.settings.load import checked_values, read_toml
 from tokmill.settings.names import settings_of
 from tokmill.settings.toml_paths import from_folder
+from tokmill.words import plural
 
 DROP, MARK = "drop", "mark"
 TRAINED = "trained"
+WORDS = "words"
 NO_SHUFFLE = -1
 _SECTION = "mix"
 _OF_HELD_OUT = ("against_fields", "drop_contaminated", "report")
@@ -92,9 +94,16 @@ class MixSettings:
     )
     ngram: int = dataset_setting(
         13,
-        "Tokens in a row that a document and a held-out text share.",
+        "Tokens, or words, in a row that a document and a held-out text share.",
         minimum=1,
         maximum=1000,
+        in_plan_if_set=True,
+    )
+    ngram_unit: str = dataset_setting(
+        "tokens",
+        "What --ngram counts; words: those of the text, without case, punctuation and blanks, for "
+        "which all documents are decoded.",
+        choices=("tokens", WORDS),
         in_plan_if_set=True,
     )
     drop_contaminated: bool = dataset_setting(
@@ -142,6 +151,11 @@ class MixSettings:
     def seed(self) -> int:
         """Return the seed of the order, and of the documents that a share takes."""
         return max(0, self.shuffle)
+
+    @property
+    def ngram_in_words(self) -> str:
+        """Return the length of a shared run, such as `13 tokens`."""
+        return plural(self.ngram, self.ngram_unit.removesuffix("s"))
 
     @property
     def has_filters(self) -> bool:

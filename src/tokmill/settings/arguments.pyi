@@ -609,7 +609,10 @@ class MixArguments(TypedDict, total=False):
     against_fields: Names | None
     """Fields of held-out records to look for, such as question; none: all that hold text."""
     ngram: int | None
-    """Tokens in a row that a document and a held-out text share."""
+    """Tokens, or words, in a row that a document and a held-out text share."""
+    ngram_unit: str | None
+    """What --ngram counts; words: those of the text, without case, punctuation and blanks, for
+    which all documents are decoded."""
     drop_contaminated: bool | None
     """Leave out the documents that share tokens with held-out texts."""
     report: str | None
