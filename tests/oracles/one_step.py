@@ -1,9 +1,10 @@
 """One training step on a CPU by a trainer's own code, of all rows of an export; prints its loss.
 
-    python -m tests.oracles.one_step TRAINER EXPORT MODEL ROWS FOLDER
+    python -m tests.oracles.one_step MODEL ROWS FOLDER TRAINER=EXPORT …
 
-In a process of its own, since trainers change the packages that they import. MODEL: a folder of a
-tiny model; ROWS: of the export, all in one batch; FOLDER: for what the trainer writes.
+In a process of its own, since trainers change the packages that they import, and of several
+trainers, since importing them takes seconds. MODEL: a folder of a tiny model; ROWS: all of an
+export are in one batch; FOLDER: for what trainers write.
 """
 
 from __future__ import annotations
@@ -89,6 +90,10 @@ STEPS: dict[str, Callable[[Path, Path, int, Path], float]] = {
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     os.environ |= {"DISABLE_VERSION_CHECK": "1", "HF_HUB_OFFLINE": "1", "USE_HF": "1"}
-    trainer, *places, n_rows, output = sys.argv[1:]
-    loss = STEPS[trainer](Path(places[0]), Path(places[1]), int(n_rows), Path(output))
-    print(json.dumps({"loss": loss}))
+    model, n_rows, folder, *exports = sys.argv[1:]
+    losses = []
+    for number, named in enumerate(exports):
+        trainer, _, export = named.partition("=")
+        output = Path(folder) / str(number)
+        losses.append(STEPS[trainer](Path(export), Path(model), int(n_rows), output))
+    print(json.dumps(losses))
