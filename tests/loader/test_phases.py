@@ -9,6 +9,7 @@ import json
 import pickle
 import time
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from itertools import islice, product
 from pathlib import Path
@@ -233,6 +234,14 @@ def test_one_phase_has_the_order_of_a_loader_without_phases() -> None:
     assert [rows_of(one) for one in alone] == [
         rows_of(one) for one in Loader(a, 10, epochs=2, seed=4)
     ]
+
+
+@pytest.mark.parametrize("batch", [1, 3, 8, 24])
+def test_the_order_does_not_depend_on_the_batch(batch: int) -> None:
+    sources = {"a": Spans(5, 1, 4), "b": Spans(3, 2, 8)}
+    phases = [Phase("24 samples", {"a": 3, "b": 1}, 2), Phase("48 samples", {"b": 1}, 8)]
+    rows = [World(sources, [replace(one, batch=n) for one in phases]).rows() for n in (12, batch)]
+    assert rows[0] == rows[1]
 
 
 def test_two_phases_that_are_alike_go_on_where_the_first_ends() -> None:
