@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.dataset.identity import algorithm_of
 from tokmill.errors import StateError, UsageError
-from tokmill.loader.order import MOST, Blend
+from tokmill.loader.order import MOST, Blend, period_counts
 from tokmill.loader.segments import Member, Segment
 from tokmill.loader.source import RowSource, checked_count
 from tokmill.settings.declare import parse_quantity
@@ -129,6 +129,8 @@ def read_phases(path: str | os.PathLike[str]) -> list[Phase]:
         raise UsageError(f"{path}: expected tables [[phase]], found {', '.join(values) or 'none'}")
     known = [field.name for field in fields(Phase)]
     for number, table in enumerate(tables, start=1):
+        if not isinstance(table, dict):
+            raise UsageError(f"{path}: phase {number}: expected a table [[phase]], found {table!r}")
         for name in table:
             if name not in known:
                 raise UsageError(
@@ -137,16 +139,12 @@ def read_phases(path: str | os.PathLike[str]) -> list[Phase]:
     return [Phase(**table) for table in tables]
 
 
-def schedule(
-    sources: Any, phases: Any, world: int, micro_batches: int, *, shuffle: bool
-) -> Schedule:
+def schedule(sources: Any, phases: Any, *, shuffle: bool) -> Schedule:
     """Return phases with their sources, as segments.
 
     Args:
         sources: windows by name, or windows alone; packs where all phases have their length.
         phases: a list of `Phase`, or the path of a file of them.
-        world: the number of ranks.
-        micro_batches: batches of a rank in a global batch.
         shuffle: whether sources are read in a seeded order.
 
     Raises:
@@ -156,7 +154,7 @@ def schedule(
         phases = read_phases(phases)
     if not isinstance(phases, list | tuple) or not phases:
         raise UsageError(f"phases: expected a list of Phase, or a TOML file; found {phases!r}")
-    making = _Making(_by_name(sources), world, micro_batches, shuffle)
+    making = _Making(_by_name(sources), shuffle)
     for phase in phases:
         making.add(phase)
     return Schedule(
@@ -175,9 +173,22 @@ def _by_name(sources: Any) -> dict[str, RowSource]:
             f"found {sources!r}"
         )
     for name, source in sources.items():
+        if not isinstance(name, str):
+            raise UsageError(f"sources: expected names that are text, found {name!r}")
         if not isinstance(source, RowSource):
             raise UsageError(f"source {name!r}: expected windows or packs, found {source!r}")
     return dict(sources)
+
+
+def _share(share: Any, name: str, where: str) -> Any:
+    """Return a share of a source; raises `UsageError` for what is no number above 0."""
+    try:
+        period_counts([share])
+    except UsageError:
+        raise UsageError(
+            f"{where}: share of {name!r}: expected a number above 0, found {share!r}"
+        ) from None
+    return share
 
 
 class _Making:
@@ -188,11 +199,8 @@ class _Making:
         rows, source_of_rows, segments, records: see `Schedule`.
     """
 
-    def __init__(
-        self, sources: dict[str, RowSource], world: int, micro_batches: int, shuffle: bool
-    ) -> None:
+    def __init__(self, sources: dict[str, RowSource], shuffle: bool) -> None:
         self.sources, self._shuffle = sources, shuffle
-        self._world, self._micro_batches = world, micro_batches
         self.rows: list[RowSource] = []
         self.source_of_rows: list[int] = []
         self.segments: list[Segment] = []
@@ -219,13 +227,8 @@ class _Making:
         names = sorted(shares, key=lambda name: self._streams[name])
         length = self._length(phase, names, where)
         batch = checked_count(f"{where}: batch", phase.batch)
-        if batch % (self._world * self._micro_batches):
-            shared = plural(self._world, "rank")
-            if self._micro_batches > 1:
-                shared += f" x {self._micro_batches} micro_batches"
-            raise UsageError(f"{where}: batch {batch:,} is no multiple of {shared}, which share it")
         n_samples = self._samples(phase.until, length, batch, where)
-        blend = Blend([shares[name] for name in names])
+        blend = Blend([_share(shares[name], name, where) for name in names])
         counts = [None] * len(names) if n_samples is None else blend.counts_before(n_samples)
         members = [
             self._member(name, length, count, where)

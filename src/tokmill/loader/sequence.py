@@ -146,9 +146,7 @@ class SampleSequence:
             raise UsageError("batch: phases have their own, of all ranks together: leave it out")
         if self.pads:
             raise UsageError('tail="pad": phases have whole batches, and no tail: leave it out')
-        found = self.schedule = schedule(
-            sources, phases, self.world, self.micro_batches, shuffle=self.shuffle
-        )
+        found = self.schedule = schedule(sources, phases, shuffle=self.shuffle)
         self.sources, self.rows = found.sources, found.rows
         self._source_of_rows, self._segments = found.source_of_rows, found.segments
         self.end = self._segments[-1].stop
@@ -324,6 +322,7 @@ class SampleSequence:
         After a micro batch that is not the last of its step, it is that before the step. Many
         batches are located together, which is cheaper.
         """
+        self._check_shared(key)
         while stop is None or key < stop:
             segment = self.segment(key)
             places = self._places(segment)
@@ -350,6 +349,21 @@ class SampleSequence:
                 if number % self.micro_batches == 0:
                     key = self._past_tail(key + count, stop)
                 yield rows.part(own), key
+
+    def _check_shared(self, key: int) -> None:
+        """Check that the ranks can share the batches of all phases from `key` on.
+
+        Phases that have ended may have been shared by another number of ranks.
+        """
+        for segment in self._segments[self.segment(key).number :]:
+            if segment.n_global % (self.world * self.micro_batches):
+                shared = plural(self.world, "rank")
+                if self.micro_batches > 1:
+                    shared += f" x {self.micro_batches} micro_batches"
+                raise UsageError(
+                    f"phase {segment.number + 1}: batch {segment.n_global:,} is no multiple of "
+                    f"{shared}, which share it: change their number"
+                )
 
     def batch(self, segment: Segment) -> int:
         """Return the samples in a batch of a rank."""
@@ -386,6 +400,7 @@ class SampleSequence:
         With phases, at most those of the phase.
         """
         cost = _checked_balance(cost) or self.cost or AttentionCost()
+        self._check_shared(key)
         segment = self.segment(key)
         n_global = segment.n_global
         n_left = max(1, self.n_samples // n_global)
