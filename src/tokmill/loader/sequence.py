@@ -66,7 +66,6 @@ class SampleSequence:
         n_samples: samples of all sources together: an epoch of the sequence. Phases are one epoch,
             which has as many samples as all of them; 2^62, if the last one has no end.
         end: where the sequence ends by itself: that of the last phase; None without one.
-        shares: samples of each source in a period of the blend; of the first phase.
         fingerprint: what decides the sequence, except the seed: the algorithm of the sums of the
             files, `:`, and a sha256.
         micro_batches: batches of a rank in a step, which is a global batch.
@@ -106,7 +105,6 @@ class SampleSequence:
         n_names = [len(source.source_names) for source in self.sources]
         first_names = [0, *np.cumsum(n_names).tolist()]
         self._first_names = [first_names[source] for source in self._source_of_rows]
-        self.shares = self._segments[0].blend.counts
         self._firsts = [segment.first for segment in self._segments]
         if len(self.sources) > 1:
             _check_alike(self.sources, with_length=phases is None)
