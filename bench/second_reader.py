@@ -105,6 +105,7 @@ def expected_lines(dataset: Dataset) -> list[str]:
         entry = dataset.manifest["packs"][split]
         if "last" in entry:
             stem = f"{stem}-{entry['capacity']}-{entry['last']}"
+            stem += f"-{entry['max_samples_per_row']}" if "max_samples_per_row" in entry else ""
         lengths = dataset.split(split).lengths.tolist()
         for row in range(packs.n_rows):
             pieces = zip(packs.row(row).tolist(), packs.row_pieces(row), strict=True)
@@ -174,6 +175,7 @@ def documents(chance: random.Random, output: str) -> Dataset:
         settings["keep"] = ["url"]
     if chance.random() < 0.3:
         settings["packing"] = chance.choice([8, 30, 500])
+        settings["max_samples_per_row"] = chance.choice([None, 1, 3])
     if chance.random() < 0.2:
         settings["bos_token"] = "<bos>"
     if chance.random() < 0.3:
@@ -202,6 +204,7 @@ def chats(chance: random.Random, output: str) -> Dataset:
     if chance.random() < 0.5:
         settings["packing"] = settings["max_tokens"] = chance.choice([200, 600])
         settings["packed_rows"] = chance.random() < 0.5
+        settings["max_samples_per_row"] = chance.choice([None, 1, 3])
     return tokmill.sft(_write_records(chance, record), output=output, **settings)
 
 
@@ -246,7 +249,10 @@ def packed_later(chance: random.Random, output: str) -> Dataset:
     made = documents(chance, output)
     for _ in range(chance.randint(1, 2)):
         made = tokmill.pack(
-            output, chance.choice([5, 17, 400]), last=chance.choice(["fragment", "drop"])
+            output,
+            chance.choice([5, 17, 400]),
+            last=chance.choice(["fragment", "drop"]),
+            max_samples_per_row=chance.choice([None, 1, 4]),
         )
     return made
 

@@ -81,7 +81,8 @@ def test_a_variable_of_sft_is_none_of_report(tokmill, monkeypatch):
 
 def test_help_names_the_variables_that_are_not_named_after_their_option_alone(tokmill):
     shown = re.findall(r"\[env\s+var:\s+(\w+)", tokmill("sft", "--help").out)
-    assert shown == [f"TOKMILL_SFT_{name}" for name in ("FIELDS", "TEMPLATE", "WEIGHTS", "PACKING")]
+    names = ("FIELDS", "TEMPLATE", "WEIGHTS", "PACKING", "MAX_SAMPLES_PER_ROW")
+    assert shown == [f"TOKMILL_SFT_{name}" for name in names]
 
 
 def test_a_variable_wins_over_the_file_and_an_option_over_both(config_file):

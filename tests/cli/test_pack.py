@@ -6,9 +6,11 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.cli.conftest import manifest
+from tests.cli.conftest import SAMPLES, manifest
+from tokmill.api.functions import open_dataset
 
 
 @pytest.fixture
@@ -70,6 +72,8 @@ def test_the_report_and_inspect_know_pieces(tokmill, out, tokenizer_dir) -> None
         (("--length", "1"), "--length: expected rows of 2 to 268,435,456 tokens, found 1"),
         (("--length", "many"), "length: expected a number of tokens such as 4096 or 32k"),
         (("--length", "8", "--split", "val"), "--split: expected train, found 'val'"),
+        (("--length", "8", "--max-samples-per-row", "-1"), "max_samples_per_row"),
+        (("--length", "8", "--max-samples-per-row", "few"), "max_samples_per_row: expected a"),
         (("--length", "8", "--last", "keep"), "'keep' is not one of 'fragment', 'drop'"),
         ((), "Missing option '--length'"),
     ],
@@ -91,7 +95,7 @@ def test_what_cannot_be_packed_is_one_line(tokmill, sft, out, tmp_path) -> None:
 
 
 def test_chats_say_how_they_are_packed(tokmill, sft, tmp_path) -> None:
-    samples = Path(__file__).parents[2] / "data_samples" / "sft" / "chats.jsonl"
+    samples = SAMPLES / "sft" / "chats.jsonl"
     assert sft(samples, "--max-tokens", "512").code == 0
     outcome = tokmill("pack", tmp_path / "out", "--length", "512")
     assert "run tokmill sft with --packing=4096" in outcome.error
@@ -102,10 +106,44 @@ def test_chats_say_how_they_are_packed(tokmill, sft, tmp_path) -> None:
     [
         ("sft", "[output]\npacking = 64\n", "is for tokmill pretrain: set packing in [sft]"),
         ("pretrain", "[output]\npacking = 1\n", "expected rows of at least 2 tokens, found 1"),
+        ("pretrain", "[output]\nmax_samples_per_row = 3\n", "needs --packing"),
+        ("sft", "[sft]\nmax_samples_per_row = 3\n", "needs --packing"),
     ],
 )
 def test_a_setting_that_packs_nothing_is_refused(tokmill, good, tmp_path, verb, toml, message):
     (tmp_path / "c.toml").write_text(toml, encoding="utf-8")
-    outcome = tokmill(verb, good, "--config", tmp_path / "c.toml", "-o", tmp_path / "o")
+    inputs = SAMPLES / "sft" / "chats.jsonl" if verb == "sft" else good
+    options = ("--config", tmp_path / "c.toml", "-t", SAMPLES / "tokenizer")
+    outcome = tokmill(verb, inputs, "-o", tmp_path / "o", *options)
     assert message in outcome.error
     assert not (tmp_path / "o").exists()
+
+
+def most_samples(directory: Path) -> tuple[int, int]:
+    """Return the most samples in a row of train, and what the manifest says of it."""
+    dataset = open_dataset(directory)
+    sizes = np.diff(dataset.packs["train"].row_offsets)
+    return int(sizes.max()), dataset.manifest["packs"]["train"]["max_samples_per_row"]
+
+
+def test_rows_of_text_have_a_most_number_of_pieces(tokmill, out, pretrain, good) -> None:
+    outcome = tokmill("pack", out, "--length", "64", "--max-samples-per-row", "2")
+    assert " rows of 64 tokens and at most 2 pieces, " in outcome.out
+    assert most_samples(out) == (2, 2)
+    assert tokmill("verify", out).code == 0
+    options = ("--packing", "64", "--max-samples-per-row", "3", "--overwrite")
+    assert pretrain(good, *options).code == 0
+    assert most_samples(out) == (3, 3)
+    other = pretrain(good, "--packing", "64")
+    assert "settings: --max-samples-per-row was 3" in other.error
+
+
+def test_rows_of_chats_have_a_most_number_of_samples(tokmill, sft, tmp_path) -> None:
+    samples = SAMPLES / "sft" / "chats.jsonl"
+    out, mixed = tmp_path / "out", tmp_path / "mixed"
+    options = ("--max-tokens", "512", "--packing", "4096", "--max-samples-per-row", "3")
+    assert sft(samples, *options, "--packed-rows").code == 0
+    assert most_samples(out) == (3, 3)
+    assert tokmill("mix", f"{out}=1.0", "-o", mixed).code == 0
+    assert most_samples(mixed) == (3, 3)
+    assert tokmill("verify", mixed).code == tokmill("verify", out).code == 0

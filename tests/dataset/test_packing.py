@@ -34,14 +34,18 @@ def rows_of(packing: Packs) -> list[list[int]]:
     return [packing.samples[offsets[i] : offsets[i + 1]].tolist() for i in range(packing.n_rows)]
 
 
-def one_by_one(lengths: list[int], capacity: int) -> list[list[int]]:
+def one_by_one(lengths: list[int], capacity: int, max_samples: int = 1 << 30) -> list[list[int]]:
     """Pack as the words say: longest first, into the row with the least room, the first to it."""
     rows: list[list[int]] = []
     room: list[int] = []
     since: list[int] = []
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     for time, i in enumerate(order):
-        fitting = [row for row in range(len(rows)) if room[row] >= lengths[i]]
+        fitting = [
+            row
+            for row in range(len(rows))
+            if room[row] >= lengths[i] and len(rows[row]) < max_samples
+        ]
         if fitting:
             row = min(fitting, key=lambda row: (room[row], since[row]))
         else:
@@ -77,6 +81,15 @@ def test_samples_go_to_the_row_with_the_least_room(lengths, expected):
 @given(st.lists(st.integers(1, 40), max_size=120), st.integers(40, 100))
 def test_rows_are_those_of_packing_one_by_one(lengths, capacity):
     assert packed(lengths, capacity) == one_by_one(lengths, capacity)
+
+
+@given(st.lists(st.integers(1, 40), max_size=120), st.integers(40, 100), st.integers(1, 9))
+def test_rows_with_a_most_number_of_samples_are_those_of_packing_one_by_one(
+    lengths, capacity, max_samples
+):
+    rows = rows_of(pack(np.array(lengths, np.int32), capacity, max_samples))
+    assert rows == one_by_one(lengths, capacity, max_samples)
+    assert all(len(row) <= max_samples for row in rows)
 
 
 @pytest.mark.parametrize(

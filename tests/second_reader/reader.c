@@ -386,22 +386,23 @@ static int by_length(const void *a, const void *b) {
     return *x < *y ? -1 : 1;
 }
 
-/* Give each piece its row, by best-fit-decreasing, and return the number of rows. */
-static uint64_t pack_pieces(Piece *pieces, uint64_t n, uint64_t capacity) {
+/* Give each piece its row, by best-fit-decreasing, and return the number of rows; most: pieces of a row, 0: any. */
+static uint64_t pack_pieces(Piece *pieces, uint64_t n, uint64_t capacity, uint64_t most) {
     const Piece **order = make(n * sizeof *order);
     uint64_t *room = make(n * sizeof *room), *since = make(n * sizeof *since), rows = 0;
-    uint64_t *names = make(n * sizeof *names), named = 0;
+    uint64_t *held = make(n * sizeof *held), *names = make(n * sizeof *names), named = 0;
     for (uint64_t i = 0; i < n; i++) order[i] = pieces + i;
     qsort(order, n, sizeof *order, by_length);
     for (uint64_t i = 0; i < n; i++) {
         uint64_t best = rows;
         for (uint64_t row = 0; row < rows; row++) {
-            if (room[row] < order[i]->length) continue;
+            if (room[row] < order[i]->length || (most && held[row] == most)) continue;
             bool is_tighter = best == rows || room[row] < room[best];
             if (is_tighter || (room[row] == room[best] && since[row] < since[best])) best = row;
         }
         if (best == rows) room[rows++] = capacity;
         room[best] -= order[i]->length;
+        held[best]++;
         since[best] = i;
         pieces[order[i] - pieces].row = best;
     }
@@ -451,6 +452,8 @@ static void check_index(const Value *packs, const Piece *const *members, const u
     const char *split = packs->key, *stem = text("packs-%s", split);
     bool cuts = find(packs, "last");
     if (cuts) stem = text("%s-%" PRId64 "-%s", stem, count(packs, "capacity"), string(packs, "last"));
+    if (cuts && find(packs, "max_samples_per_row"))
+        stem = text("%s-%" PRId64, stem, count(packs, "max_samples_per_row"));
     File offsets = listed_of_size(text("%s-rows.bin", stem), 8 * (rows + 1));
     File samples = listed_of_size(text("%s-samples.bin", stem), 8 * n);
     check(number(offsets.bytes, 8) == 0, "%s: entry 0", offsets.name);
@@ -476,11 +479,12 @@ static void check_index(const Value *packs, const Piece *const *members, const u
 static void check_packs(const Value *packs, const Shard *shards) {
     enum { GROUP = 1 << 18 };
     uint64_t n = 0, left_out = 0, rows = 0, tokens = 0, capacity = (uint64_t)count(packs, "capacity");
+    uint64_t most = (uint64_t)count_or_0(packs, "max_samples_per_row");
     bool cuts = find(packs, "last");
     Piece *pieces = cut_into_pieces(shards, packs, &n, &left_out);
     for (uint64_t done = 0; done < n;) {
         uint64_t here = cuts && n - done > GROUP ? GROUP : n - done;
-        uint64_t new_rows = pack_pieces(pieces + done, here, capacity);
+        uint64_t new_rows = pack_pieces(pieces + done, here, capacity, most);
         for (uint64_t i = 0; i < here; i++, done++) pieces[done].row += rows;
         rows += new_rows;
     }

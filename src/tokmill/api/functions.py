@@ -438,6 +438,7 @@ def pack(
     *,
     last: Literal["fragment", "drop"] = "fragment",
     split: Literal["train", "val"] | None = None,
+    max_samples_per_row: int | None = None,
 ) -> Dataset:
     """Pack the documents of a dataset for pretraining into rows, and return the dataset.
 
@@ -450,6 +451,8 @@ def pack(
         last: what becomes of the last piece of a document that is cut. `fragment`: it is packed
             like a document. `drop`: it is left out, and counted.
         split: pack this one, and leave the packs of the other as they are; None: all splits.
+        max_samples_per_row: documents and pieces in a row, at most, so that `cu_seqlens` can have a
+            fixed length; None: any number.
 
     Returns:
         The dataset, open for reading; `manifest["packs"]` has rows, fill, padding, tokens left out.
@@ -463,7 +466,7 @@ def pack(
     """
     if split is not None and split not in ("train", "val"):
         raise UsageError(f"split: expected train, val or None, found {split!r}")
-    manifest = packed(directory, length, last, split or "")
+    manifest = packed(directory, length, last, split or "", max_samples_per_row or 0)
     return Dataset(Path(directory), manifest, split="", tokenizer="")
 
 
@@ -487,6 +490,7 @@ def import_dataset(
     on_unread: Literal["error", "skip"] = "error",
     max_reject_fraction: float = 0.01,
     packing: int | None = None,
+    max_samples_per_row: int | None = None,
     workers: int | None = None,
     executor: str = "processes",
     overwrite: bool = False,
@@ -521,6 +525,7 @@ def import_dataset(
         max_reject_fraction: of rows, the share that may be broken.
         packing: of rows that are chats, pack samples into rows of this many tokens; longer samples
             are left out.
+        max_samples_per_row: with `packing`, the samples of a row, at most.
         workers: worker processes; None: by cores and input.
         executor: `processes` of this machine, or tasks of Ray: `ray`, `ray:HOST:PORT`.
         overwrite: replace the dataset or export at `output`.
@@ -581,6 +586,7 @@ def import_dataset(
             ),
             **row_settings(
                 packing,
+                max_samples_per_row,
                 on_error=on_error,
                 on_unread=on_unread,
                 max_reject_fraction=max_reject_fraction,

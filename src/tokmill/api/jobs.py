@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Inputs = str | Path | Source | Sequence[str | Path | Source] | Rows
 
-_OF_BOTH = ("fields", "template", "packing")
+_OF_BOTH = ("fields", "template", "packing", "max_samples_per_row")
 """Settings that each recipe has, in its own section."""
 _FILES_LOOKED_AT, _RECORDS, _BYTES = 3, 100, 1 << 20
 """What is read to find out the recipe of a plan."""
@@ -69,7 +69,13 @@ def place_of(output: str | Path) -> str:
     return store_url(output) or str(path)
 
 
-def pack(directory: str | Path, length: int | str, last: str, split: str) -> Manifest:
+def pack(
+    directory: str | Path,
+    length: int | str,
+    last: str,
+    split: str,
+    max_samples_per_row: int | str,
+) -> Manifest:
     """Pack the documents of a dataset, and return its new manifest; see `pack_dataset`.
 
     Raises:
@@ -84,7 +90,7 @@ def pack(directory: str | Path, length: int | str, last: str, split: str) -> Man
             f"{shown(place)}: only a dataset in a directory can be packed: copy it to a disk, or "
             "make it with --packing"
         )
-    return pack_dataset(open_place(place), length, last, split)
+    return pack_dataset(open_place(place), length, last, split, max_samples_per_row)
 
 
 def finished_manifest(directory: Path) -> Manifest:
@@ -129,6 +135,8 @@ def run_config(
         raise UsageError("expected rows of at least 2 tokens, found 1", "output.packing")
     if recipe == "sft" and config.output.packing:
         raise UsageError("is for tokmill pretrain: set packing in [sft]", "output.packing")
+    if config.output.max_samples_per_row and not config.output.packing:
+        raise UsageError("needs --packing, the tokens of a row", "output.max_samples_per_row")
     if config.model is not None or config.training is not None:
         from tokmill.bill.bill_settings import BillSettings
         from tokmill.bill.full_bill import check

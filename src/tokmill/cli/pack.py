@@ -23,9 +23,15 @@ if TYPE_CHECKING:
     "out, and counted.",
 )  # fmt: skip
 @click.option("--split", default="", help="Pack this one, train or val; by default all splits.")
+@click.option(
+    "--max-samples-per-row", default="0", metavar="NUMBER",
+    help="Documents and pieces in a row, at most; by default any number.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the packs of all splits as JSON.")
 @log_option
-def command(directory: Path, length: str, last: str, split: str, as_json: bool) -> None:
+def command(
+    directory: Path, length: str, last: str, split: str, max_samples_per_row: str, as_json: bool
+) -> None:
     """Pack the documents of a dataset into rows for pretraining.
 
     A document that is longer than a row is cut into full rows; short documents and last pieces are
@@ -40,7 +46,7 @@ def command(directory: Path, length: str, last: str, split: str, as_json: bool) 
     from tokmill.api.jobs import pack
     from tokmill.inspect.summary import detail_rows
 
-    manifest = pack(directory, length, last, split)
+    manifest = pack(directory, length, last, split, max_samples_per_row)
     log_result(f"{directory}: packed", output=str(directory), packs=manifest.packs)
     if as_json:
         show_json({"directory": str(directory), "packs": manifest.plain["packs"]})

@@ -210,7 +210,7 @@ def _show_export(written: Export) -> None:
     help="nanogpt, olmo-core: type of the ids; other files record it.  [default: uint16]",
 )
 @with_options(
-    setting_option(schema()["sft"]["packing"]),
+    *(setting_option(schema()["sft"][name]) for name in ("packing", "max_samples_per_row")),
     *(setting_option(schema()["limits"][name]) for name in ("max_reject_fraction", "on_unread")),
     *(setting_option(schema()["run"][name]) for name in ("workers", "executor")),
 )
@@ -235,6 +235,7 @@ def import_dataset(
     alignment: str | None,
     on_error: str,
     packing: str | None,
+    max_samples_per_row: int | None,
     max_reject_fraction: float | None,
     on_unread: str | None,
     workers: int | None,
@@ -268,7 +269,11 @@ def import_dataset(
 
     named, place = TokenizerSettings(tokenizer, eos_token), place_of(output)
     of_rows = row_settings(
-        packing, on_error=on_error, on_unread=on_unread, max_reject_fraction=max_reject_fraction
+        packing,
+        max_samples_per_row,
+        on_error=on_error,
+        on_unread=on_unread,
+        max_reject_fraction=max_reject_fraction,
     )
     settings = ImportSettings(
         output=place,

@@ -43,7 +43,7 @@ FRAGMENT, DROP = LAST_PIECES = ("fragment", "drop")
 """What becomes of the last piece of a document that is cut: packed like a document; left out."""
 
 CUT_INDEX = re.compile(
-    rf"packs-(?:train|val)-[0-9]+-(?:{FRAGMENT}|{DROP})-(?:rows|samples|pieces)\.bin"
+    rf"packs-(?:train|val)-[0-9]+-(?:{FRAGMENT}|{DROP})(?:-[0-9]+)?-(?:rows|samples|pieces)\.bin"
 )
 """Name of a file of a pack index for pretraining; one that is not listed is left from another."""
 
@@ -96,15 +96,15 @@ def packed_stem(split: str, number: int) -> str:
     return f"packed-{split}-{number:04d}"
 
 
-def pack_names(split: str, capacity: int, last: str) -> tuple[str, ...]:
+def pack_names(split: str, capacity: int, last: str, max_samples: int = 0) -> tuple[str, ...]:
     """Return the names of the files of a split's pack index: rows, samples; pieces of documents.
 
-    `last`: see `manifest.PackEntry`. If it is not '', documents are cut, and the names say how:
-    with other rules the index has other names.
+    `last`, `max_samples`: see `manifest.PackEntry`. If `last` is not '', documents are cut, and the
+    names say how: with other rules the index has other names.
     """
     if not last:
         return f"packs-{split}-rows.bin", f"packs-{split}-samples.bin"
-    stem = f"packs-{split}-{capacity}-{last}"
+    stem = f"packs-{split}-{capacity}-{last}" + (f"-{max_samples}" if max_samples else "")
     return f"{stem}-rows.bin", f"{stem}-samples.bin", f"{stem}-pieces.bin"
 
 

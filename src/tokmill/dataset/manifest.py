@@ -180,7 +180,7 @@ class PackEntry(NamedTuple):
 
     Of documents for pretraining, which are cut, `last` is what became of their last pieces, and
     `pieces`, `padding` and `left_out` count; of chats `last` is '', and there may be `shards` of
-    packed rows.
+    packed rows. `max_samples_per_row`: samples, or pieces, in a row, at most; 0: any number.
     """
 
     capacity: Annotated[int, range(1, MOST_LENGTH + 1)]
@@ -194,14 +194,17 @@ class PackEntry(NamedTuple):
     padding: Count = 0
     left_out: Count = 0
     shards: tuple[ShardRow, ...] = ()
+    max_samples_per_row: Count = 0
 
     def index_names(self, split: str) -> tuple[str, ...]:
         """Return the names of the files of its index; see `layout.pack_names`."""
-        return pack_names(split, self.capacity, self.last)
+        return pack_names(split, self.capacity, self.last, self.max_samples_per_row)
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry as plain values."""
         own = ("last", "pieces", "padding", "left_out") if self.last else ("bytes_per_sample",)
+        if self.max_samples_per_row:
+            own = (*own, "max_samples_per_row")
         names = ("capacity", "rows", "samples", "tokens", "fill", *own)
         rows = {"shards": to_json(self.shards)} if self.shards else {}
         return {**{name: getattr(self, name) for name in names}, **rows}

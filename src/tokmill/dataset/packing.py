@@ -2,7 +2,8 @@
 
 Packing is best-fit-decreasing, and deterministic. Samples are placed from the longest to the
 shortest; equal lengths in their order. Each goes to the row with the least room that is enough;
-among equal rows, to the one that reached that room first. If there is none, a new row begins.
+among equal rows, to the one that reached that room first. If there is none, a new row begins. A row
+may have a most number of samples; with so many, it is full.
 
 Samples of one length are placed in groups: the best row for the first stays the best until it is
 full, so rows with room f take f // length samples each. Python works once for each group of rows
@@ -101,8 +102,10 @@ class Packs:
         return slice(start, stop)
 
 
-def pack(lengths: npt.NDArray[np.integer], capacity: int) -> Packs:
+def pack(lengths: npt.NDArray[np.integer], capacity: int, max_samples: int = 0) -> Packs:
     """Pack samples of (n,) lengths into rows of at most `capacity` tokens.
+
+    `max_samples`: in a row; 0: any number.
 
     Memory: `MEMORY_BYTES_PER_SAMPLE` with `lengths` in int32; the result takes 8, and 8 a row.
 
@@ -118,7 +121,7 @@ def pack(lengths: npt.NDArray[np.integer], capacity: int) -> Packs:
                 f"sample {i}: {plural(int(lengths[i]), 'token')}, but a packed row holds "
                 f"1 to {capacity}: set --max-tokens to at most {capacity}"
             )
-    rows = _Rows(capacity)
+    rows = _Rows(capacity, max_samples or capacity)  # a sample has a token at least
     counts = np.bincount(lengths)
     distinct = np.flatnonzero(counts)[::-1]
     for length, count in zip(distinct.tolist(), counts[distinct].tolist(), strict=True):
@@ -131,7 +134,7 @@ def pack(lengths: npt.NDArray[np.integer], capacity: int) -> Packs:
 
 
 def pack_documents(
-    lengths: Iterable[npt.NDArray[np.integer]], capacity: int, last: str
+    lengths: Iterable[npt.NDArray[np.integer]], capacity: int, last: str, max_samples: int = 0
 ) -> Iterator[Packs]:
     """Yield the packs of documents, cut into pieces of at most `capacity` tokens, group by group.
 
@@ -141,9 +144,10 @@ def pack_documents(
         lengths: of all documents of a split in order, some at a time: (n,) each, at least 1.
         capacity: tokens of a row.
         last: `FRAGMENT` or `DROP`: what becomes of the last pieces of documents that are cut.
+        max_samples: pieces in a row, at most; 0: any number.
     """
     for documents, starts, sizes in _groups(lengths, capacity, last):
-        packs = pack(sizes, capacity)
+        packs = pack(sizes, capacity, max_samples)
         order = packs.samples
         pieces = np.stack([starts[order], sizes[order]], axis=1).astype(np.int32)
         yield Packs(packs.row_offsets, documents[order], pieces)
@@ -208,51 +212,55 @@ def _in_order(row_of: npt.NDArray[np.int64], n_rows: int) -> Packs:
 class _Rows:
     """The rows so far, as ranges of their numbers in the order of creation, by their free room.
 
-    `spaces`: all rooms of rows, increasing. `queues`: the rows of each room, in the order in which
-    they reached it. `placed`: the placements in order, three numbers each: the first row, rows, and
-    samples that each of them took.
+    `max_samples`: in a row. `spaces`: all rooms of rows, increasing. `queues`: the rows of each
+    room, in the order in which they reached it, and what each of them has: (first, end, samples).
+    `placed`: the placements in order, three numbers each: the first row, rows, and samples that
+    each of them took.
     """
 
     capacity: int
+    max_samples: int
     n: int = 0
     spaces: list[int] = field(default_factory=list)
-    queues: dict[int, deque[tuple[int, int]]] = field(default_factory=dict)
+    queues: dict[int, deque[tuple[int, int, int]]] = field(default_factory=dict)
     placed: array[int] = field(default_factory=lambda: array("q"))
 
     def take(self, length: int, count: int) -> None:
         """Place `count` samples of one length, not longer than those before."""
         best = bisect_left(self.spaces, length)
-        changed: list[tuple[int, int, int]] = []
+        changed: list[tuple[int, int, int, int]] = []
         while count:
             if best == len(self.spaces):
-                n_new = -(-count // (self.capacity // length))
-                self._put(self.capacity, self.n, self.n + n_new)
+                n_new = -(-count // min(self.capacity // length, self.max_samples))
+                self._put(self.capacity, self.n, self.n + n_new, 0)
                 self.n += n_new
             space = self.spaces[best]
             queue = self.queues[space]
-            start, stop = queue.popleft()
-            most = space // length
+            start, stop, n_samples = queue.popleft()
+            most = min(space // length, self.max_samples - n_samples)
             n_rows, n_each = max(1, min(stop - start, count // most)), min(count, most)
             self.placed.extend((start, n_rows, n_each))
-            changed.append((space - n_each * length, start, start + n_rows))
+            changed.append((space - n_each * length, start, start + n_rows, n_samples + n_each))
             count -= n_rows * n_each
             if start + n_rows < stop:
-                queue.appendleft((start + n_rows, stop))
+                queue.appendleft((start + n_rows, stop, n_samples))
             if not queue:
                 del self.queues[space], self.spaces[best]
-        for space, start, stop in changed:
-            self._put(space, start, stop)
+        for space, start, stop, n_samples in changed:
+            self._put(space, start, stop, n_samples)
 
-    def _put(self, space: int, start: int, stop: int) -> None:
+    def _put(self, space: int, start: int, stop: int, n_samples: int) -> None:
         """Queue rows that have reached a room; full ones are done."""
+        if not space or n_samples == self.max_samples:
+            return
         queue = self.queues.get(space)
-        if queue is not None and queue[-1][1] == start:
-            queue[-1] = (queue[-1][0], stop)
-        elif queue is not None:
-            queue.append((start, stop))
-        elif space:
+        if queue is None:
             insort(self.spaces, space)
-            self.queues[space] = deque([(start, stop)])
+            self.queues[space] = deque([(start, stop, n_samples)])
+        elif queue[-1][1:] == (start, n_samples):
+            queue[-1] = (queue[-1][0], stop, n_samples)
+        else:
+            queue.append((start, stop, n_samples))
 
     def of_samples(self) -> npt.NDArray[np.int64]:
         """Return the row of every sample, in the order of placement: (n_samples,)."""

@@ -89,13 +89,15 @@ class PackTotals:
                 self.n_tokens += int(packs.pieces[:, 1].sum(dtype=np.int64))
             yield packs
 
-    def entry(self, shards: Shards, capacity: int, last: str) -> PackEntry:
+    def entry(self, shards: Shards, capacity: int, last: str, max_samples: int = 0) -> PackEntry:
         """Return the entry for the packs of the shards of a split; see `PackEntry`."""
         total, room = sum(shard.tokens for shard in shards), self.n_rows * capacity
         n_tokens = self.n_tokens if last else total
         n_documents = sum(shard.documents for shard in shards)
         fill = round(n_tokens / room, 6)
-        entry = PackEntry(capacity, self.n_rows, n_documents, n_tokens, fill)
+        entry = PackEntry(
+            capacity, self.n_rows, n_documents, n_tokens, fill, max_samples_per_row=max_samples
+        )
         if not last:
             return entry._replace(bytes_per_sample=MEMORY_BYTES_PER_SAMPLE)
         return entry._replace(
@@ -217,28 +219,37 @@ def sample_lengths(directory: Path, shards: Shards, split: str) -> npt.NDArray[n
     return lengths
 
 
-def packed_groups(directory: Path, of_split: Shards, capacity: int, last: str) -> Iterator[Packs]:
+def packed_groups(
+    directory: Path, of_split: Shards, capacity: int, last: str, max_samples: int = 0
+) -> Iterator[Packs]:
     """Yield the packs of the shards of a split: documents in groups, samples of SFT all at once.
 
-    `last`: see `PackEntry`. Memory: for samples, `MEMORY_BYTES_PER_SAMPLE`; else that of
-    `pack_documents`.
+    `last`, `max_samples`: see `PackEntry`. Memory: for samples, `MEMORY_BYTES_PER_SAMPLE`; else
+    that of `pack_documents`.
 
     Raises:
         UsageError: a sample is longer than a row.
         TokmillError: see `lengths_of`.
     """
     if last:
-        yield from pack_documents(lengths_of(directory, of_split), capacity, last)
+        yield from pack_documents(lengths_of(directory, of_split), capacity, last, max_samples)
     else:
-        yield pack(sample_lengths(directory, of_split, of_split[0].split), capacity)
+        lengths = sample_lengths(directory, of_split, of_split[0].split)
+        yield pack(lengths, capacity, max_samples)
 
 
 def write_packs(
-    directory: Path, shards: Shards, capacity: int, algorithm: str, last: str = ""
+    directory: Path,
+    shards: Shards,
+    capacity: int,
+    algorithm: str,
+    last: str = "",
+    max_samples: int = 0,
 ) -> tuple[list[FileEntry], dict[str, PackEntry]]:
     """Pack every split of a dataset with the listed shards, and write its pack index.
 
     `last`: cut documents, for pretraining, and do this with the last pieces; '': samples of SFT.
+    `max_samples`: in a row; 0: any number.
     Memory: see `packed_groups`.
 
     Returns:
@@ -256,9 +267,10 @@ def write_packs(
         if not of_split:
             continue
         totals = PackTotals()
-        groups = totals.counted(packed_groups(directory, of_split, capacity, last))
-        files += write_pack_index(directory, pack_names(split, capacity, last), groups, algorithm)
-        packs[split] = totals.entry(of_split, capacity, last)
+        groups = packed_groups(directory, of_split, capacity, last, max_samples)
+        names = pack_names(split, capacity, last, max_samples)
+        files += write_pack_index(directory, names, totals.counted(groups), algorithm)
+        packs[split] = totals.entry(of_split, capacity, last, max_samples)
     return files, packs
 
 
@@ -275,7 +287,9 @@ def write_dataset_packs(
         StorageError: the files cannot be read or written.
     """
     output, sft = manifest.config.output, manifest.config.sft
-    length, last = (output.packing, FRAGMENT) if sft is None else (sft.packing, "")
+    length, last, most = output.packing, FRAGMENT, output.max_samples_per_row
+    if sft is not None:
+        length, last, most = sft.packing, "", sft.max_samples_per_row
     has_rows = sft is not None and sft.packed_rows
     endings = ("idx", *(("bin", *SIDECARS) if has_rows else ()))
     read = [entry.name for entry in manifest.files if entry.name.endswith(endings)]
@@ -283,7 +297,7 @@ def write_dataset_packs(
     # There is no finished dataset yet that `tokmill verify` could look at.
     checked = CheckedFiles(None, CheckedFiles.of(place.local, manifest.files).entries)
     checked.check(place.local / name for name in read)
-    files, packs = write_packs(place.local, manifest.shards, length, output.checksum, last)
+    files, packs = write_packs(place.local, manifest.shards, length, output.checksum, last, most)
     if has_rows:
         rows, listed = write_packed_rows(place.local, replace(manifest, packs=packs))
         files += rows
@@ -295,7 +309,11 @@ def write_dataset_packs(
 
 
 def pack_dataset(
-    place: Place, length: int | str, last: str = FRAGMENT, split: str = ""
+    place: Place,
+    length: int | str,
+    last: str = FRAGMENT,
+    split: str = "",
+    max_samples_per_row: int | str = 0,
 ) -> Manifest:
     """Pack the documents of a finished dataset for pretraining; return its new manifest.
 
@@ -311,6 +329,7 @@ def pack_dataset(
     directory, capacity = place.local, parse_quantity(str(length), "context", "length")
     if not 2 <= capacity <= MOST_LENGTH:
         raise UsageError(f"expected rows of 2 to {MOST_LENGTH:,} tokens, found {length}", "length")
+    most = parse_quantity(str(max_samples_per_row), "count", "max_samples_per_row")
     if last not in LAST_PIECES:
         raise UsageError(f"expected one of {', '.join(LAST_PIECES)}; found {last!r}", "last")
     splits = read_intact_manifest(directory).splits  # before the lock, which makes a directory
@@ -328,7 +347,7 @@ def pack_dataset(
         shards = manifest.of_split(split)
         checked = CheckedFiles.of(directory, manifest.files)
         checked.check(directory / f"{entry.name}.idx" for entry in shards)
-        files, packs = write_packs(directory, shards, capacity, algorithm, last)
+        files, packs = write_packs(directory, shards, capacity, algorithm, last, most)
         try:
             checked.finish()
         except VerifyError:

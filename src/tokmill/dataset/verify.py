@@ -429,7 +429,10 @@ def _pack_problem(
     kept = source.packs.columns()
     totals, difference = PackTotals(), ""
     names, stops = pack.index_names(split), [1, 0, 0]  # row 0 begins with sample 0
-    for packs in totals.counted(packed_groups(source.directory, shards, pack.capacity, pack.last)):
+    groups = packed_groups(
+        source.directory, shards, pack.capacity, pack.last, pack.max_samples_per_row
+    )
+    for packs in totals.counted(groups):
         rows, *others = packs.columns()
         expected = (rows[1:] + stops[1], *others)
         for i, (name, values) in enumerate(zip(names, expected, strict=True)):
@@ -447,7 +450,7 @@ def _pack_problem(
             return f"{name}: {plural(len(values), 'number')}, packing the samples gives {n}"
     if difference or kept[0][0] != 0:
         return difference or f"{names[0]}: entry 0 is {kept[0][0]}, packing the samples gives 0"
-    found = totals.entry(shards, pack.capacity, pack.last)
+    found = totals.entry(shards, pack.capacity, pack.last, pack.max_samples_per_row)
     for key in ("rows", "samples", "tokens", "fill", "pieces", "padding", "left_out"):
         said, value = getattr(pack, key), getattr(found, key)
         if said != value:

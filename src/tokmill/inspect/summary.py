@@ -347,7 +347,11 @@ def _share(totals: Counts) -> str:
 
 def _rows(pack: PackEntry) -> str:
     rows = plural(pack.rows, "row")
-    return f"{rows} of {plural(pack.capacity, 'token')}, {pack.fill:.2%} full"
+    most = ""
+    if pack.max_samples_per_row:
+        things = "piece" if pack.last else "sample"
+        most = f" and at most {plural(pack.max_samples_per_row, things)}"
+    return f"{rows} of {plural(pack.capacity, 'token')}{most}, {pack.fill:.2%} full"
 
 
 def _packing(pack: PackEntry) -> str:

@@ -15,7 +15,7 @@ from tokmill.loader.kept_fields import COLUMN_IDS, as_objects, end_to_end
 from tokmill.loader.order import MOST
 from tokmill.loader.plan import plan_of
 from tokmill.loader.sequence import SampleSequence
-from tokmill.loader.source import checked_count
+from tokmill.loader.source import checked_count, end_repeated
 from tokmill.words import plural
 
 if TYPE_CHECKING:
@@ -529,7 +529,8 @@ def collate(rows: Sequence[Arrays], *, flatten: bool = False) -> dict[str, Any]:
         elif name == "cu_seqlens":
             starts = np.cumsum(lengths) - lengths
             ends = [own[1:] + start for own, start in zip(values, starts, strict=True)]
-            batch[name] = np.concatenate([[0], *ends]).astype(np.int32)
+            joined = np.concatenate([[0], *ends]).astype(np.int32)
+            batch[name] = end_repeated(np.unique(joined), len(joined))
         else:
             batch[name] = np.concatenate(values)[None] if flatten else np.stack(values)
     return tensors(batch)

@@ -24,7 +24,6 @@ from tokmill.loader.source import (
     IGNORED,
     RowSource,
     checked_shift,
-    cu_seqlens,
     labels_of,
     position_ids,
 )
@@ -66,6 +65,8 @@ class PackSource(RowSource):
         super().__init__(dataset, split, options, decisive)
         packed = self._manifest.packs[split]
         self.length, self._n_rows = packed.capacity, packed.rows
+        if options["pad_cu_seqlens"]:
+            self.max_segments = self._most_segments(packed.max_samples_per_row)
         self.fingerprint += f" length={self.length}"
         self.dtypes = dict.fromkeys(("input_ids", "labels", "position_ids"), np.int64)
         if "weight" in self._files.dtypes or options["weights"] == SAMPLE:
@@ -81,6 +82,20 @@ class PackSource(RowSource):
             )
             firsts = np.asarray(packs.row_offsets[:-1])
             self._choose(np.logical_or.reduceat(is_wanted, firsts))
+
+    def _most_segments(self, max_samples: int) -> int:
+        """Return the most segments of a row: its samples, and padding; raises `UsageError`."""
+        if not self.has_cu_seqlens:
+            raise UsageError("pad_cu_seqlens: needs cu_seqlens=True, which it gives a fixed length")
+        if not max_samples:
+            how = f"tokmill pack {quote(str(self.directory))} --length={self.length}"
+            if self.kind == "sft":
+                how = f"tokmill sft --packing={self.length}"
+            raise UsageError(
+                f"{self.directory}: rows of {self.split} have any number of samples, so cu_seqlens "
+                f"have no fixed length: pack with {how} --max-samples-per-row=32"
+            )
+        return max_samples + int(self.padded)
 
     def _beside(self, manifest: Manifest) -> Sequence[str]:
         """Return the names of the files of the pack index; raises `UsageError` without one."""
@@ -130,7 +145,7 @@ class PackSource(RowSource):
             if name in self.columns:
                 found[name] = as_objects([[one for row in values for one in row]])
         if self.has_cu_seqlens:
-            found["cu_seqlens"] = cu_seqlens(flat["position_ids"])
+            found["cu_seqlens"] = self.cu_seqlens(flat["position_ids"], len(numbers))
         return found
 
     def fill(self, numbers: Numbers, into: Arrays, rows: Rows = EVERY_ROW) -> None:
@@ -270,6 +285,7 @@ def packs(
     source: str | None = None,
     columns: Sequence[str] | None = None,
     weights: Literal["token", "sample"] = "token",
+    pad_cu_seqlens: bool = False,
 ) -> PackSource:
     """Return the packed rows of a dataset as training samples: whole samples side by side.
 
@@ -304,10 +320,14 @@ def packs(
         weights: `token` gives each target the weight of the dataset, or none; `sample` gives
             targets weights whose sum is 1 in each sample, so that a long answer counts as much as a
             short one. Weights of the dataset are multiplied first.
+        pad_cu_seqlens: repeat the last number of `cu_seqlens`, so that they have one length, as
+            CUDA graphs and compilers need: for n rows, n x `max_segments` of the source + 1. The
+            further segments are empty. Rows must be packed with `max_samples_per_row`.
 
     Raises:
-        UsageError: there is no dataset, the split is empty, it is not packed, no source has the
-            name, or a field was not kept.
+        UsageError: there is no dataset, the split is empty, it is not packed, or not with
+            `max_samples_per_row` where it is needed; no source has the name; or a field was not
+            kept.
         TokmillError: the manifest is damaged or cannot be read.
 
     Example:
@@ -319,6 +339,6 @@ def packs(
     options = {
         "shift": checked_shift(shift), "pad": bool(pad), "cu_seqlens": bool(cu_seqlens),
         "sources": bool(sources), "source": source or "", "weights": weights,
-        "columns": checked_columns(columns),
+        "columns": checked_columns(columns), "pad_cu_seqlens": bool(pad_cu_seqlens),
     }  # fmt: skip
     return PackSource(dataset, split, options)

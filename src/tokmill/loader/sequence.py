@@ -18,7 +18,7 @@ from tokmill.loader.kept_fields import as_objects
 from tokmill.loader.order import AT_ONCE, MOST, Blend, shuffled
 from tokmill.loader.phases import schedule
 from tokmill.loader.segments import Member, Segment
-from tokmill.loader.source import IGNORED, RowSource, checked_count, cu_seqlens
+from tokmill.loader.source import IGNORED, RowSource, checked_count
 from tokmill.words import plural
 
 if TYPE_CHECKING:
@@ -453,7 +453,8 @@ class SampleSequence:
         if self.pads:
             _hide(batch, rows.is_padding, self.sources[0])
             if "cu_seqlens" in batch:
-                batch["cu_seqlens"] = cu_seqlens(batch["position_ids"])
+                positions = batch["position_ids"]
+                batch["cu_seqlens"] = self.sources[0].cu_seqlens(positions, len(positions))
             batch["is_padding"] = rows.is_padding
         return batch
 
@@ -474,7 +475,8 @@ class SampleSequence:
             self.rows[number].fill(rows.numbers[own], into, own)
             self._number_sources(into, number, own)
         if self.rows[first].has_cu_seqlens:
-            into["cu_seqlens"] = cu_seqlens(into["position_ids"])
+            positions = into["position_ids"]
+            into["cu_seqlens"] = self.rows[first].cu_seqlens(positions, len(positions))
         return into
 
     def _number_sources(self, batch: Arrays, number: int, rows: Rows) -> None:
@@ -532,6 +534,7 @@ def _check_alike(sources: Sequence[RowSource], *, with_length: bool) -> None:
         length = {"length": source.length} if with_length else {}
         return {
             **length, "shift": source.shift, "cu_seqlens": source.has_cu_seqlens,
+            "max_segments": source.max_segments,
             "keys": " ".join([*source.dtypes, *source.columns]),
         }  # fmt: skip
 

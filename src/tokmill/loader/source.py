@@ -15,7 +15,7 @@ from tokmill.dataset.identity import identity_of, replaced
 from tokmill.dataset.layout import ORIGIN, SPLITS
 from tokmill.dataset.manifest import Manifest
 from tokmill.dataset.reader import read_manifest
-from tokmill.errors import UsageError
+from tokmill.errors import UsageError, VerifyError
 from tokmill.loader.document_names import DocumentNames
 from tokmill.loader.kept_fields import KeptFields, as_objects
 from tokmill.urls import refuse_store
@@ -162,6 +162,7 @@ class RowSource(Source):
         padded: whether all rows have `length` tokens.
         dtypes: dtypes of the arrays of a row, by name, without `cu_seqlens` and kept fields.
         has_cu_seqlens: whether rows and batches have `cu_seqlens`.
+        max_segments: segments of a row, to whose number `cu_seqlens` are padded; 0: they are not.
         source_names: of the sources that `source_ids` number; () without `sources=True`.
         columns: names of the kept fields that rows have.
     """
@@ -171,6 +172,7 @@ class RowSource(Source):
     padded = True
     dtypes: dict[str, type[np.generic]]
     has_cu_seqlens: bool
+    max_segments = 0
     source_names: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     _fields: KeptFields | None = None
@@ -255,8 +257,25 @@ class RowSource(Source):
                 row[name] = as_objects(row[name])  # of lists, Grain would stack the first values
         if self.has_cu_seqlens:
             for row in rows:
-                row["cu_seqlens"] = cu_seqlens(row["position_ids"])
+                row["cu_seqlens"] = self.cu_seqlens(row["position_ids"], 1)
         return rows
+
+    def cu_seqlens(self, position_ids: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.int32]:
+        """Return the `cu_seqlens` of n rows, end to end; with `max_segments`, of a fixed length.
+
+        Raises:
+            VerifyError: a row has more segments than the manifest says.
+        """
+        found = cu_seqlens(position_ids)
+        if not self.max_segments:
+            return found
+        size = n * self.max_segments + 1
+        if len(found) > size:
+            raise VerifyError(
+                f"{self.directory}: rows of {self.split} have more samples than the manifest says; "
+                "see tokmill verify"
+            )
+        return end_repeated(found, size)
 
     def batch(self, numbers: Numbers, allocate: Callable[..., Any] | None = None) -> Arrays:
         """Return several rows as one batch: (n, length) each.
@@ -276,7 +295,7 @@ class RowSource(Source):
         rows = self.empty(len(numbers), allocate)
         self.fill(numbers, rows)
         if self.has_cu_seqlens:
-            rows["cu_seqlens"] = cu_seqlens(rows["position_ids"])
+            rows["cu_seqlens"] = self.cu_seqlens(rows["position_ids"], len(numbers))
         return rows
 
     def empty(self, n_rows: int, allocate: Callable[..., Any] | None = None) -> Arrays:
@@ -381,3 +400,8 @@ def cu_seqlens(position_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     """
     flat = position_ids.reshape(-1)
     return np.append(np.flatnonzero(flat == 0), len(flat)).astype(np.int32)
+
+
+def end_repeated(values: npt.NDArray[np.int32], size: int) -> npt.NDArray[np.int32]:
+    """Return `cu_seqlens` with `size` numbers: further segments are empty, and stand at the end."""
+    return np.append(values, np.full(size - len(values), values[-1]))

@@ -90,6 +90,9 @@ def _identity(settings: MixSettings, inputs: Inputs, lists: Sequence[str]) -> di
     code = ""
     if settings.where and (extension := find_path("where", settings.where).extension):
         code = extension.sha256
+    packing = [inputs.packing, inputs.has_packed_rows]
+    if inputs.max_samples_per_row:  # mixes that are there already know no such rule
+        packing.append(inputs.max_samples_per_row)
     return {
         "settings": settings.identity(),
         "inputs": [_input_identity(dataset) for dataset in inputs.datasets],
@@ -97,7 +100,7 @@ def _identity(settings: MixSettings, inputs: Inputs, lists: Sequence[str]) -> di
         "request_of_source": inputs.request_of_row.tolist(),
         "slices_of_sources": [source.n_slices for source in inputs.rows],
         "keep": list(inputs.keep),
-        "packing": [inputs.packing, inputs.has_packed_rows],
+        "packing": packing,
         "drop": list(lists),
         "where": code,
     }

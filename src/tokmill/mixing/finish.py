@@ -177,6 +177,9 @@ def _config(job: Job) -> dict[str, Any]:
     inputs = job.inputs
     rule = {"packing": inputs.packing, "packed_rows": inputs.has_packed_rows}
     config["sft"] = {**config["sft"], **rule}
+    config["sft"].pop("max_samples_per_row", None)
+    if inputs.max_samples_per_row:
+        config["sft"]["max_samples_per_row"] = inputs.max_samples_per_row
     return config
 
 

@@ -188,6 +188,13 @@ class Inputs:
         return max(packings) if all(packings) else 0
 
     @property
+    def max_samples_per_row(self) -> int:
+        """Return the most samples in a row of any input; 0: any number."""
+        of_chats = [dataset.manifest.config.sft for dataset in self.datasets]
+        limits = [0 if sft is None else sft.max_samples_per_row for sft in of_chats]
+        return max(limits) if self.packing and all(limits) else 0
+
+    @property
     def has_packed_rows(self) -> bool:
         """Return whether packed rows of chats are written."""
         sft = self.manifest.config.sft

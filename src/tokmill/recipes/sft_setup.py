@@ -134,6 +134,8 @@ def _with_lengths(config: Config, settings: SftSettings) -> Config:
             f"{settings.window_overlap} must be below --max-tokens, {longest}",
             "sft.window_overlap",
         )
+    if settings.max_samples_per_row and not row:
+        raise UsageError("needs --packing, the tokens of a row", "sft.max_samples_per_row")
     if settings.packed_rows and not row:
         raise UsageError("needs --packing, the tokens of a row", "sft.packed_rows")
     return replace(config, limits=replace(config.limits, max_tokens=longest))

@@ -274,7 +274,7 @@ def predict(spec: RunSpec, parts: Sequence[Part], sample: InputSample) -> tuple[
     disk = predicted_disk(
         size,
         slices=sum(len(part.slices) for part in parts),
-        rows=_rows(sample, size),
+        rows=_rows(sample, size, (config.output if sft is None else sft).max_samples_per_row),
         splits=max(1, len(np.unique(sample.is_val))),
         tokenizer_bytes=len(packed_tokenizer(spec.tokenizer, spec.template)),
         error=max(high / value, value / max(1, low)) - 1,
@@ -303,8 +303,11 @@ def _histogram(sampled: InputSample, documents: int) -> tuple[int, ...]:
     return tuple(round(n * documents / len(sampled.lengths)) for n in counts.tolist())
 
 
-def _rows(sampled: InputSample, size: DatasetSize) -> int:
-    """Return the expected number of packed rows, from packing samples of the same lengths."""
+def _rows(sampled: InputSample, size: DatasetSize, max_samples: int) -> int:
+    """Return the expected number of packed rows, from packing samples of the same lengths.
+
+    `max_samples`: in a row; 0: any number.
+    """
     if not size.capacity:
         return 0
     n_rows = n_tokens = 0
@@ -313,7 +316,8 @@ def _rows(sampled: InputSample, size: DatasetSize) -> int:
         if len(lengths):
             share = round(size.documents * len(lengths) / len(sampled.lengths))
             lengths = np.resize(lengths, max(len(lengths), min(PACKED_DOCUMENTS, share)))
-            n_rows += sum(p.n_rows for p in pack_documents([lengths], size.capacity, FRAGMENT))
+            packs = pack_documents([lengths], size.capacity, FRAGMENT, max_samples)
+            n_rows += sum(one.n_rows for one in packs)
             n_tokens += int(lengths.sum())
     return max(1, round(n_rows * size.tokens / n_tokens))
 

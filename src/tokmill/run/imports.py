@@ -78,6 +78,7 @@ class ImportSettings:
         columns: of rows, what the user says of their columns.
         limits: of rows, what becomes of broken ones; by default the first one stops the run.
         packing: of rows that are chats, the tokens of packs; longer samples are left out; 0: none.
+        max_samples_per_row: with packing, the samples of a row, at most; 0: any number.
     """
 
     sources: Sequence[Path]
@@ -91,20 +92,25 @@ class ImportSettings:
     columns: GivenColumns = field(default_factory=GivenColumns)
     limits: LimitSettings = field(default_factory=lambda: LimitSettings(on_error="fail"))
     packing: int = 0
+    max_samples_per_row: int = 0
 
 
-def row_settings(packing: Any, **limits: Any) -> dict[str, Any]:
-    """Return `limits` and `packing` of `ImportSettings`, of values as a user gives them.
+def row_settings(packing: Any, max_samples_per_row: Any, **limits: Any) -> dict[str, Any]:
+    """Return `limits` and how rows are packed of `ImportSettings`, of values as a user gives them.
 
-    `packing`: None for none. `limits`: settings of that section; None for the default.
+    `packing`, `max_samples_per_row`: None for none. `limits`: settings of that section; None for
+    the default.
 
     Raises:
         UsageError: a value is of another type, or out of range.
     """
     given = {name: value for name, value in limits.items() if value is not None}
     checked = checked_values("limits", schema()["limits"], given)
-    packs = checked_values("sft", schema()["sft"], {"packing": packing or 0})
-    return {"limits": LimitSettings(**checked), "packing": packs["packing"]}
+    asked = {"packing": packing or 0, "max_samples_per_row": max_samples_per_row or 0}
+    packs = checked_values("sft", schema()["sft"], asked)
+    if packs["max_samples_per_row"] and not packs["packing"]:
+        raise UsageError("needs --packing, the tokens of a row", "sft.max_samples_per_row")
+    return {"limits": LimitSettings(**checked), **packs}
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +254,7 @@ def _prepare_rows(settings: ImportSettings, commits: Mapping[str, str] | None) -
         raise UsageError(
             "--packing: for documents, run tokmill pack after the import: leave it out"
         )
-    sft = SftSettings(packing=settings.packing)
+    sft = SftSettings(packing=settings.packing, max_samples_per_row=settings.max_samples_per_row)
     sft = replace(sft, weights="file") if rules.weights else sft
     files = [file for of_split in rows.files for file in of_split]
     config = resolve(

@@ -93,6 +93,9 @@ class _Output(TypedDict, total=False):
     packing: Amount | None
     """Pack documents into rows of this many tokens, by an index; longer ones are cut, as by
     tokmill pack. 0: no packing. 32k is 32,768."""
+    max_samples_per_row: int | None
+    """With packing: samples in a row, at most, so that cu_seqlens can have a fixed length; 0:
+    any number."""
     checksum: str | None
     """Checksum of files; sha256 is slower, but sha256sum can check it."""
 
@@ -215,6 +218,9 @@ class _Sft(TypedDict, total=False):
     packing: Amount | None
     """Pack samples into rows of this many tokens; also limits a sample, like max_tokens; 0: no
     packing. 32k is 32,768."""
+    max_samples_per_row: int | None
+    """With packing: samples in a row, at most, so that cu_seqlens can have a fixed length; 0:
+    any number."""
     packed_rows: bool | None
     """Also write the packed rows, padded, as shards."""
 

@@ -79,6 +79,18 @@ def shard_tokens_setting() -> Any:
     )
 
 
+def max_samples_setting() -> Any:
+    """Declare the limit of a packed row: one setting of text and of chats."""
+    return dataset_setting(
+        0,
+        "With packing: samples in a row, at most, so that cu_seqlens can have a fixed length; 0: "
+        "any number.",
+        minimum=0,
+        maximum=1 << 28,
+        in_plan_if_set=True,
+    )
+
+
 def _setting(default: Any, text: str, **metadata: Any) -> Any:
     text += UNITS[metadata["unit"]].help if "unit" in metadata else ""
     return field(default=default, metadata={"help": text, **metadata})

@@ -17,6 +17,7 @@ from tokmill.settings.declare import (
     NAME_OR_PATH,
     PATH,
     dataset_setting,
+    max_samples_setting,
     runtime_setting,
     shard_tokens_setting,
 )
@@ -324,6 +325,7 @@ class OutputSettings:
         maximum=1 << 28,
         unit="context",
     )
+    max_samples_per_row: int = max_samples_setting()
     checksum: str = runtime_setting(
         BLAKE3,
         "Checksum of files; sha256 is slower, but sha256sum can check it.",

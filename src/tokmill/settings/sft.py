@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tokmill.settings.declare import NAME_OR_PATH, dataset_setting
+from tokmill.settings.declare import NAME_OR_PATH, dataset_setting, max_samples_setting
 
 SCHEMAS = (
     "auto", "messages", "conversations", "prompt", "alpaca", "gemini", "responses", "text", "mixed"
@@ -165,4 +165,5 @@ class SftSettings:
         minimum=0,
         unit="context",
     )
+    max_samples_per_row: int = max_samples_setting()
     packed_rows: bool = dataset_setting(False, "Also write the packed rows, padded, as shards.")
