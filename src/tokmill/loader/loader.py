@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tokmill.errors import StateError, UsageError
+from tokmill.loader.batch_memory import BatchMemory
 from tokmill.loader.kept_fields import COLUMN_IDS, as_objects, end_to_end
 from tokmill.loader.order import MOST
 from tokmill.loader.plan import plan_of
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 AHEAD = 2
 """Batches that each worker reads ahead."""
+
+_ARRAYS = 4
+"""Large arrays of a batch, about; three batches are in use besides those that are read ahead."""
 
 
 class Loader:
@@ -117,7 +121,7 @@ class Loader:
         if phases is not None and self.epochs is not None:
             raise UsageError("epochs: phases end with the last one: leave it out")
         self.seed, self.tail = self._sequence.seed, tail
-        self._allocate = allocate
+        self._allocate = allocate or BatchMemory(_ARRAYS * (self.workers * AHEAD + 3))
         self.n_samples = self._sequence.n_samples
         self.fingerprint = self._sequence.fingerprint
         self._end = self._sequence.end

@@ -10,6 +10,7 @@ import numpy as np
 
 from tokmill.dataset.documents import Spans
 from tokmill.errors import UsageError
+from tokmill.loader.batch_memory import BatchMemory
 from tokmill.loader.kept_fields import COLUMN_IDS, checked_columns, places_in_rows
 from tokmill.loader.source import (
     EVERY_ROW,
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from tokmill.loader.document_names import DocumentNames
     from tokmill.loader.kept_fields import KeptFields
     from tokmill.loader.source import AnyDataset, Arrays, Numbers, OpenDataset, Rows
+
+
+_SCRATCH = BatchMemory(16)
+"""Holds the tokens of files until they are int64."""
 
 
 class WindowSource(RowSource):
@@ -121,14 +126,14 @@ class WindowSource(RowSource):
         read = self._read(starts)
         into["input_ids"][rows] = read["bin"][:, :length]
         mask = read["mask"][:, shift:] if "mask" in read else None
-        labels = labels_of(read["bin"][:, shift:], mask).astype(np.int64, copy=False)
+        labels = labels_of(read["bin"][:, shift:], mask)  # their dtype: copied once, where they go
         weights = read["weight"][:, shift:] if "weight" in read else None
         if self._fields is not None and len(starts):
             self._fill_fields(self._fields, starts + shift, into, rows)
         if self._names is not None and len(starts):
             sources = self._sources_at(self._names, starts + shift)
             if self._wanted is not None:
-                labels = np.where(sources == self._wanted, labels, IGNORED)
+                labels = np.where(sources == self._wanted, labels, np.int64(IGNORED))
             if self._wanted is not None and weights is not None:
                 weights = np.where(sources == self._wanted, weights, np.float32(0))
             if self.source_names:
@@ -216,7 +221,7 @@ class WindowSource(RowSource):
         spans = self._spans(starts, shape[1])
         read = {}
         for ending, dtype in self._files.dtypes.items():
-            values = np.empty(shape[0] * shape[1], dtype)
+            values = _SCRATCH((shape[0] * shape[1],), dtype)
             self._files.read(spans, ending, values)
             read[ending] = values.reshape(shape)
         return read
