@@ -215,7 +215,8 @@ def mixture(chance: random.Random, output: str) -> Dataset:
     make = chance.choice([documents, chats])
     shares: dict[str, Any] = {}
     for name in ("one", "two")[: chance.randint(1, 2)]:
-        while not Path(name).is_dir():
+        while not Path(name, "manifest.json").is_file():
+            shutil.rmtree(name, ignore_errors=True)
             with suppress(RecordError):
                 make(chance, name)
         shares[name] = chance.choice(["1x", "2.5x", "0.5x"])
