@@ -157,6 +157,10 @@ FAULTS: dict[str, Fault] = {
         "end-untrained", lambda n: with_reply(n, [*words(n), EOS], [*words(n), -100])
     ),
     "an end cut off": Fault("cut-off", lambda n: with_reply(n, words(n))),
+    "a short reply cut off": Fault("cut-off", lambda n: with_reply(n, words(n)[:1])),
+    "a reply cut off behind its reasoning": Fault(
+        "cut-off", lambda n: with_reply(n, [THINK, *words(n), UNTHINK])
+    ),
     "a reply that goes on": Fault(
         "trained-past-end", lambda n: with_reply(n, [*words(n), END, *words(n), END])
     ),
@@ -250,6 +254,11 @@ FAULTS: dict[str, Fault] = {
         },
         good=lambda n: {**document(n), "position_ids": [*range(5)]},
     ),
+    "positions that run on in joined chats": _of_row(
+        "positions-run-on",
+        lambda n: {**_joined(n), "position_ids": [*range(2 * _N)]},
+        good=lambda n: {**chat(n), "position_ids": [*range(_N)]},
+    ),
     "positions that jump": _of_row(
         "positions-jump",
         lambda n: {**packed(n), "position_ids": [0, 2, *range(3, 2 * _N + 1)]},
@@ -292,6 +301,13 @@ FAULTS: dict[str, Fault] = {
     ),
 }  # fmt: skip
 """By what is planted; at the end those that only rows of another trainer can have."""
+
+
+def _joined(number: int) -> Row:
+    """Return a row of two chats, of which nothing says where they end."""
+    row = packed(number)
+    del row["seq_lengths"]
+    return row
 
 
 def _numbered(number: int) -> Row:

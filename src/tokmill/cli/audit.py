@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -76,18 +76,11 @@ _MAX_CHARS = 600
 @log_option
 def command(
     sources: tuple[Path, ...],
-    tokenizer: str,
     fail_on: str,
-    max_tokens: str,
-    val: tuple[Path, ...],
-    eos_token: str,
-    ids: tuple[str, ...],
-    labels: str,
     masks: tuple[str, ...],
-    weights: str,
-    alignment: str | None,
     lists_kinds: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Find what a trainer would train by mistake, in a dataset or in another trainer's rows.
 
@@ -110,18 +103,8 @@ def command(
         return
     checked_kinds(fail_on)
     source = sources[0] if len(sources) == 1 else list(sources)
-    found = audit(
-        source,
-        tokenizer=tokenizer or None,
-        max_tokens=max_tokens or None,
-        val=list(val) or None,
-        eos_token=eos_token or None,
-        ids=ids or None,
-        labels=labels or None,
-        mask=masks or None,
-        weights=weights or None,
-        alignment="next" if alignment == "next" else "own" if alignment == "own" else None,
-    )
+    given = {name: value or None for name, value in {**options, "mask": masks}.items()}
+    found = audit(source, **given)
     counts = plural(len(found.findings), "kind")
     log_result(f"{found.source}: {counts} of {len(KINDS)} found", **found.counts)
     if as_json:

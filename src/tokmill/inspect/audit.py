@@ -103,12 +103,13 @@ class Auditor:
 
     # What is found
 
-    def add_row(self, kind: str, where: str, message: str, raw: bytes = b"") -> None:
-        """Count a row that gives no samples; `raw`: its first bytes."""
+    def add_row(self, kind: str, where: str, message: str, raw: Callable[[], bytes]) -> None:
+        """Count a row that gives no samples; `raw` returns its first bytes, which may be slow."""
         self.n_samples += 1
         self._counts[kind] += 1
-        text = raw[:_RAW_BYTES].decode("utf-8", "replace")
-        self._examples.setdefault(kind, Example(where, message, raw=text))
+        if kind not in self._examples:
+            text = raw()[:_RAW_BYTES].decode("utf-8", "replace")
+            self._examples[kind] = Example(where, message, raw=text)
 
     def found(self, kind: str, block: Block, numbers: Numbers, tokens: Numbers) -> None:
         """Count samples by their numbers in a block; `tokens`: of each, one that is to blame.
@@ -296,6 +297,7 @@ class Auditor:
             self._check_ends(block, self._facts, replies, is_whole, present)
             self._check_edges(block, self._facts, replies)
             self._check_thinking(block, self._facts, replies, present)
+            self._check_joined(block, self._facts)
 
     def _check_ends(
         self, block: Block, facts: TokenFacts, replies: _Replies, is_whole: Flags, present: Flags
@@ -308,16 +310,29 @@ class Auditor:
         is_stopped &= ~facts.are(facts.is_special, samples.ids[inside])
         self._of_tokens("end-untrained", block, inside[is_stopped] + 1)
         at_end &= ~is_whole[of_lasts]
-        last, start = lasts[at_end], samples.starts[of_lasts[at_end]]
+        last, first = lasts[at_end], replies.firsts[at_end]
         has_end = np.zeros(len(last), bool)
         for back in range(3):  # white space of the template may follow the end
-            has_end |= facts.are(facts.is_special, samples.ids[np.maximum(last - back, start)])
+            has_end |= facts.are(facts.is_special, samples.ids[np.maximum(last - back, first)])
         self._of_tokens("cut-off", block, last[~has_end])
         behind = replies.behind(np.flatnonzero(present & facts.is_end))
         is_header = facts.are(facts.is_special, samples.ids[behind])
         is_header |= facts.are(facts.is_special, samples.ids[behind + 1])
         behind = behind[~is_header]
         self._of_tokens("trained-past-end", block, behind[~is_whole[samples.of(behind)]])
+
+    def _check_joined(self, block: Block, facts: TokenFacts) -> None:
+        """Look for bos inside of chats whose positions run on: several samples in one row.
+
+        Some templates write bos before each turn; a row of a known export is not looked at.
+        """
+        if block.run_on is None or facts.bos in (None, facts.eos) or self._is_chat:
+            return
+        samples = block.samples
+        bos = np.flatnonzero(samples.ids == facts.bos)
+        of_bos = samples.of(bos)
+        is_inside = (bos > samples.starts[of_bos] + 1) & block.run_on[of_bos]
+        self._of_tokens("positions-run-on", block, bos[is_inside])
 
     def _check_edges(self, block: Block, facts: TokenFacts, replies: _Replies) -> None:
         """Look for characters of which a part is trained."""
@@ -376,26 +391,32 @@ class Auditor:
         are_chats = self._are_chats()
         if has_masks and not are_chats and self._is_chat is None:
             notes = [*notes, "every token is trained: read as documents for pretraining"]
-        left_out = {DOCUMENTS if are_chats else CHATS}
-        left_out |= set() if self._are_rows else {ROWS}
-        looked_for = {name: kind for name, kind in KINDS.items() if kind.of not in left_out}
+        looked_for = self._looked_for(are_chats=are_chats)
+        counts = {name: self._counts[name] for name in looked_for if self._counts[name]}
         lacked = self._lacked(has_masks=has_masks)
-        findings = []
-        for name, kind in looked_for.items():
-            if (n := self._counts[name]) and name not in self._meant:
-                share = n / max(1, self.n_samples)
-                texts = (kind.means, kind.hurts, kind.remedy)
-                findings.append(Finding(name, n, share, *texts, self._examples.get(name)))
         return Audit(
             source,
             self.n_samples,
             self.n_tokens,
             self.n_trained,
-            tuple(findings),
-            {name: kind.needs for name, kind in looked_for.items() if kind.needs in lacked},
-            {name: n for name in looked_for if name in self._meant and (n := self._counts[name])},
+            tuple(self._finding(name) for name in counts if name not in self._meant),
+            {name: KINDS[name].needs for name in looked_for if KINDS[name].needs in lacked},
+            {name: n for name, n in counts.items() if name in self._meant},
             tuple(notes),
         )
+
+    def _looked_for(self, *, are_chats: bool) -> list[str]:
+        """Return the kinds that samples of this sort can have."""
+        left_out = {DOCUMENTS if are_chats else CHATS}
+        left_out |= set() if self._are_rows else {ROWS}
+        return [name for name, kind in KINDS.items() if kind.of not in left_out]
+
+    def _finding(self, name: str) -> Finding:
+        """Return what was counted of a kind."""
+        kind, count = KINDS[name], self._counts[name]
+        share = count / max(1, self.n_samples)
+        texts = (kind.means, kind.hurts, kind.remedy)
+        return Finding(name, count, share, *texts, self._examples.get(name))
 
     def _lacked(self, *, has_masks: bool) -> set[str]:
         """Return what kinds need and what is not there."""

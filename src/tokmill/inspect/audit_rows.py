@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -123,10 +124,10 @@ class _Rows:
         """Audit the rows of a block."""
         for reject in records.rejects:
             place = f"{self._path}: row {reject.place.line:,}"
-            self._auditor.add_row("unreadable", place, reject.message, reject.raw)
+            self._auditor.add_row("unreadable", place, reject.message, partial(bytes, reject.raw))
         if (unread := records.ends[-1].unread if records.ends else None) is not None:
             place = f"{self._path}: row {unread.place.line:,}"
-            self._auditor.add_row("unreadable", place, unread.message)
+            self._auditor.add_row("unreadable", place, unread.message, bytes)
         batch = records.batch
         if not batch.num_rows:
             return
@@ -154,7 +155,7 @@ class _Rows:
         found = samples_of(batch, replace(self._rules, alignment=NEXT))
         for row, (_, message) in found.refused.items():
             number = int(rows[row])
-            place, raw = self._where(records, number), records.raw(number)
+            place, raw = self._where(records, number), partial(records.raw, number)
             self._auditor.add_row("labels-differ", place, message, raw)
         block = self._add_samples(records, found, rows, batch)
         firsts = np.flatnonzero(np.diff(found.rows, prepend=-1))
@@ -171,11 +172,13 @@ class _Rows:
                 if run_on is None:
                     run_on = _run_on(records.batch, self._rules)
                 kind = "positions-run-on" if run_on[row] else kind
-            self._auditor.add_row(kind, self._where(records, row), message, records.raw(row))
+            raw = partial(records.raw, row)
+            self._auditor.add_row(kind, self._where(records, row), message, raw)
         is_empty = np.bincount(found.rows, minlength=found.n_rows) == 0
         is_empty[list(found.refused)] = False
         for row in np.flatnonzero(is_empty).tolist():
-            self._auditor.add_row("empty", self._where(records, row), "no ids", records.raw(row))
+            raw = partial(records.raw, row)
+            self._auditor.add_row("empty", self._where(records, row), "no ids", raw)
 
     def _add_samples(
         self, records: Records, found: RowSamples, numbers: Numbers, batch: pa.RecordBatch

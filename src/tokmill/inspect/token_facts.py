@@ -16,7 +16,7 @@ from tokmill.tokenizer.sentencepiece_model import PieceType, read_model
 from tokmill.tokenizer.tokenizer_json import outline, vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import numpy.typing as npt
 
@@ -46,7 +46,8 @@ class TokenFacts:
     """The ids of a tokenizer, by what they are; flags are (n_ids,).
 
     `is_token`: some string has the id. `is_spare`: a token that fills up the vocabulary.
-    `is_end`: ends a turn or a text. `is_special`: a control token of the file, or an end.
+    `is_end`: ends a turn or a text. `is_special`: a control token of the file, or an end; no tag of
+    reasoning.
     `marks_turn`: of chats alone. `eos`, `bos`, `pad`: None where the files name none. `thinking`:
     the ids before and behind reasoning, for each pair of tags that are tokens.
     """
@@ -100,28 +101,39 @@ def token_facts(tokenizer: Tokenizer) -> TokenFacts:
     n_ids, ids = tokenizer.vocab_size, dict(_ids(tokenizer))
     added = {token.content: token.id for token in tokenizer.added}
     ids |= added
-    named = dict(tokenizer.named)
-    special = [token.id for token in tokenizer.added if token.special]
-    ends = [tokenizer.eos.id, *(id_ for text, id_ in added.items() if _is_end(text))]
-    bos = tokenizer.bos.id if tokenizer.bos else ids.get(named.get("bos_token", ""))
-    turns = [id_ for text, id_ in added.items() if _ROLE.fullmatch(text)]
-    control = [added[text] for text in kept_as_text(tokenizer)]
+    named, eos = dict(tokenizer.named), tokenizer.eos.id
+    tags = {text for pair in REASONING_TAGS for text in pair}
+    special = {token.content for token in tokenizer.added if token.special} - tags
+
+    def flags(is_one: Callable[[str], object], *more: int) -> Flags:
+        """Return the added tokens whose strings are of a kind, and more ids."""
+        found = np.zeros(n_ids, bool)
+        found[[*(id_ for text, id_ in added.items() if is_one(text)), *more]] = True
+        return found
+
+    is_end = flags(_is_end, eos)
+    marks_turn = flags(_ROLE.fullmatch) | is_end
+    marks_turn[eos] = False
+    is_token = np.zeros(n_ids, bool)
+    is_token[np.fromiter(ids.values(), np.int64)] = True
     return TokenFacts(
         n_ids,
-        is_token=_flags(n_ids, ids.values()),
-        is_spare=_flags(n_ids, (id_ for text, id_ in added.items() if _OF_NO_USE.fullmatch(text))),
-        is_end=_flags(n_ids, ends),
-        is_special=_flags(n_ids, [*special, *ends]),
-        marks_turn=_flags(n_ids, [*turns, *(id_ for id_ in ends if id_ != tokenizer.eos.id)]),
-        eos=tokenizer.eos.id,
-        bos=bos,
+        is_token=is_token,
+        is_spare=flags(_OF_NO_USE.fullmatch),
+        is_end=is_end,
+        is_special=flags(special.__contains__) | is_end,
+        marks_turn=marks_turn,
+        eos=eos,
+        bos=tokenizer.bos.id if tokenizer.bos else ids.get(named.get("bos_token", "")),
         pad=ids.get(named.get("pad_token", "")),
         thinking=tuple(
             (added[opens], added[closes])
             for opens, closes in REASONING_TAGS
             if opens in added and closes in added
         ),
-        decoder=TokenDecoder(tokenizer, control, is_sft=True),
+        decoder=TokenDecoder(
+            tokenizer, [added[text] for text in kept_as_text(tokenizer)], is_sft=True
+        ),
     )
 
 
@@ -139,9 +151,3 @@ def _ids(tokenizer: Tokenizer) -> Mapping[str, int]:
 
 def _is_end(text: str) -> bool:
     return ends_something(text) or text in _ENDS
-
-
-def _flags(n_ids: int, ids: object) -> Flags:
-    flags = np.zeros(n_ids, bool)
-    flags[np.fromiter(ids, np.int64)] = True  # type: ignore[call-overload]
-    return flags
