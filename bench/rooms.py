@@ -38,7 +38,7 @@ MANY, TOO_MANY = 10, 20
 ROOMS = {
     "cli, api": 7_150,
     "run": 6_520,
-    "mixing": 4_800,
+    "mixing": 4_900,
     "recipes, rendering": 5_600,
     "sources": 6_640,
     "chat, masks": 10_750,

@@ -18,7 +18,6 @@ from tokmill.errors import UsageError
 from tokmill.inspect.samples import text_decoder
 from tokmill.mixing.batch import bounds, records_of, values
 from tokmill.mixing.held_out import open_index, read_about, tokenizer_of_mix
-from tokmill.mixing.inputs import cut_documents
 from tokmill.mixing.ngrams import Found
 from tokmill.mixing.settings import WORDS
 from tokmill.mixing.words import known_numbers, words_of
@@ -67,7 +66,7 @@ class Search:
         ends = ends - ends[0]
         flags = np.zeros(len(batch), np.bool_)
         with self._temporary.new(_lines_name(chunk)) as file:
-            for start, stop in cut_documents(np.diff(ends), BLOCK_TOKENS):
+            for start, stop in _blocks(ends):
                 of_block = ends[start : stop + 1]
                 units, offsets = self._units.of(
                     ids[of_block[0] : of_block[-1]], of_block - of_block[0]
@@ -108,6 +107,16 @@ class Search:
             }
             lines.append(_line({**own, **_place(self._about, overlap.text), **shared}))
         return b"".join(lines)
+
+
+def _blocks(ends: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Yield ranges of documents with at most `BLOCK_TOKENS`, but at least one document."""
+    start, n = 0, len(ends) - 1
+    while start < n:
+        fitting = int(np.searchsorted(ends, ends[start] + BLOCK_TOKENS, "right")) - 1
+        stop = max(start + 1, fitting)
+        yield start, stop
+        start = stop
 
 
 def _by_document(found: Found, offsets: npt.NDArray[np.int64]) -> Iterator[tuple[int, Found]]:

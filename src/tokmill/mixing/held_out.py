@@ -56,8 +56,8 @@ _ARRAYS: dict[str, np.dtype[Any]] = {
     "starts": np.dtype(np.int64),
     "firsts": np.dtype(np.int64),
     "texts": np.dtype(np.int64),
+    "short_filter": np.dtype(np.bool_),
     "filter": np.dtype(np.bool_),
-    "second_filter": np.dtype(np.bool_),
 }
 """The arrays of the index, each in a file without a header, which all workers map."""
 

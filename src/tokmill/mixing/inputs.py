@@ -263,13 +263,13 @@ class Inputs:
                             f"{path}: its documents do not sum up to the {entry.tokens:,} "
                             "tokens of the manifest; see tokmill verify"
                         )
-                    for start, stop in cut_documents(lengths, self.chunk_tokens):
+                    for start, stop in _cut(lengths, self.chunk_tokens):
                         yield Chunk(number, split, entry, start, stop, in_input, first, before)
                         in_input += stop - start
                         first += stop - start
 
 
-def cut_documents(lengths: npt.NDArray[np.integer], n_tokens: int) -> Iterator[tuple[int, int]]:
+def _cut(lengths: npt.NDArray[np.int32], n_tokens: int) -> Iterator[tuple[int, int]]:
     """Yield ranges of documents with at most `n_tokens`, but at least one document."""
     start, n = 0, len(lengths)
     while start < n:

@@ -1,14 +1,15 @@
 """Runs of n ids that stand in held-out texts: an index of them, and the search in documents.
 
-A rolling hash of every run of a document is looked up in a filter of bytes, which is small enough
-for a cache. The few runs that pass are asked for by another hash, and last by their ids. So what is
-found is exact, and hashes cost speed alone.
+A run of n ids holds, at a multiple of `step`, a shorter run of `n - step + 1` ids: of 13, one of 7
+at every 7th place. So documents are asked at these places alone, by a hash and a filter of bytes.
+The runs around the few places that pass are asked for by another hash, and last by their ids: what
+is found is exact, and hashes cost speed alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -24,16 +25,19 @@ if TYPE_CHECKING:
     Ints = npt.NDArray[np.int64]
     Hashes = npt.NDArray[np.uint64]
 
-BLOCK_TOKENS = 1 << 15
+BLOCK_TOKENS = 1 << 16
 """Ids that are hashed at once: few enough for the cache of a core."""
 
 HASH_BITS = 64
-"""Bits of the second hash of a run; a test lowers them."""
+"""Bits of the hash of a run; a test lowers them."""
 
 _SEEDS = 64
 _MULTIPLIER = 0x9E3779B97F4A7C15
 _LEAST_BITS, _MOST_BITS, _BITS_OF_RUN = 12, 26, 4
-"""The filter has 2^4 bytes for each run, but at most 16 MiB."""
+"""A filter has 2^4 bytes for each run, but at most 64 MiB."""
+
+_MOST_SHORT = 16
+"""Ids of a short run, at most: more let no fewer places pass."""
 
 
 class Found(NamedTuple):
@@ -77,8 +81,8 @@ class NgramIndex:
         starts: (m,) int64, where each run begins in `ids`.
         firsts: (m + 1,) int64, where the texts of each run begin in `texts`.
         texts: (p,) int64, the texts that hold each run, ascending; `firsts` divides them.
-        filter: (2^bits,) bool, whether a bucket has the first hash of a run.
-        second_filter: (2^bits,) bool, whether a bucket has the second hash of a run.
+        short_filter: (2^bits,) bool, whether a bucket has one of both hashes of a short run.
+        filter: (2^bits,) bool, whether a bucket has the hash of a run.
     """
 
     n: int
@@ -88,8 +92,8 @@ class NgramIndex:
     starts: Ints
     firsts: Ints
     texts: Ints
+    short_filter: npt.NDArray[np.bool_]
     filter: npt.NDArray[np.bool_]
-    second_filter: npt.NDArray[np.bool_]
 
     def find(self, ids: Ids, offsets: Ints) -> Found:
         """Return the runs of documents that stand in held-out texts.
@@ -109,20 +113,34 @@ class NgramIndex:
         return Found(starts[is_inside], grams[is_inside])
 
     def _candidates(self, ids: Ids) -> tuple[Ints, Hashes]:
-        """Return where runs begin that both looks into the filter let pass, and their hashes."""
-        bits = len(self.filter).bit_length() - 1
-        n_runs = len(ids) - self.n + 1 if len(self.hashes) else 0
-        passed = [np.zeros(0, np.int64)]
-        for begin in range(0, n_runs, BLOCK_TOKENS):
-            here = ids[begin : begin + BLOCK_TOKENS + self.n - 1]
-            buckets = rolling_hashes(here, self.n, self.seed, np.dtype(np.uint32))
-            buckets >>= np.uint32(32 - bits)
-            may_be = self.filter.take(buckets.astype(np.intp), mode="clip")  # needs no check
-            passed.append(np.flatnonzero(may_be) + begin)
-        starts = np.concatenate(passed)
+        """Return where runs begin that the filters let pass, and their hashes."""
+        places = self._short_places(ids)
+        step = self.n - n_short(self.n) + 1
+        starts = (places[:, None] + np.arange(1 - step, 1)).ravel()
+        starts = starts[(starts >= 0) & (starts <= len(ids) - self.n)]
         hashes = _hashes_at(ids, starts, self.n, self.seed)
-        has_both = self.second_filter[hashes >> np.uint64(64 - bits)]
-        return starts[has_both], hashes[has_both]
+        may_be = self.filter[hashes >> np.uint64(64 - _bits_of(self.filter))]
+        return starts[may_be], hashes[may_be]
+
+    def _short_places(self, ids: Ids) -> Ints:
+        """Return the multiples of the step at which short runs begin that the filter lets pass."""
+        n, bits = n_short(self.n), _bits_of(self.short_filter)
+        step = self.n - n + 1
+        block = step * max(1, BLOCK_TOKENS // step)
+        passed = [np.zeros(0, np.int64)]
+        for begin in range(0, len(ids) - n + 1 if len(self.hashes) else 0, block):
+            here = ids[begin : begin + block]
+            if len(here) % step:  # the last row of the last block
+                here = np.append(here, np.zeros(-len(here) % step, here.dtype))
+            hashes = _short_hashes(here.reshape(-1, step)[:, :n].T, self.seed)
+            buckets = hashes >> np.uint32(32 - bits)
+            may_be = self.short_filter.take(buckets.astype(np.intp), mode="clip")  # no check
+            passed.append(np.flatnonzero(may_be) * step + begin)
+        places = np.concatenate(passed)
+        places = places[places <= len(ids) - n]
+        again = _hashes_at(ids, places, n, self.seed) >> np.uint64(64 - bits)
+        passed_again: Ints = places[self.short_filter[again]]
+        return passed_again
 
     def overlaps(self, found: Found, most: int) -> list[Overlap]:
         """Return what one document shares with held-out texts, those with most ids first.
@@ -201,68 +219,69 @@ def make_index(
     is_new_text[1:] |= np.diff(owner) != 0
     firsts = np.append(np.cumsum(is_new_text)[is_new] - 1, int(is_new_text.sum()))
     distinct, starts = hashes[order][is_new], ordered[is_new]
-    filters = _filters(ids, starts, distinct, n, seed)
-    return NgramIndex(n, seed, ids, distinct, starts, firsts, owner[is_new_text], *filters)
+    short = _short_filter(ids, starts, n, seed)
+    whole = _empty_filter(len(distinct))
+    whole[distinct >> np.uint64(64 - _bits_of(whole))] = True
+    return NgramIndex(n, seed, ids, distinct, starts, firsts, owner[is_new_text], short, whole)
 
 
-def rolling_hashes(
-    ids: Ids, n: int, seed: int, dtype: np.dtype[np.unsignedinteger]
-) -> npt.NDArray[Any]:
-    """Return the hash of the run of n ids that begins at each place: (n_ids - n + 1,) of `dtype`.
+def n_short(n: int) -> int:
+    """Return the ids of a short run: no more than the step, so each place has its own."""
+    return min((n + 1) // 2, _MOST_SHORT)
 
-    A polynomial; hashes of 1, 2, 4… ids are joined, so a run of 13 takes five multiplications.
-    """
-    power = _multiplier(seed, dtype)
-    hashes, width = _scrambled(ids, power), 1
-    joined, n_joined = hashes, n & 1
-    while n_joined < n:
-        doubled = hashes[:-width] * power
-        doubled += hashes[width:]
-        hashes, width = doubled, 2 * width
-        power = np.multiply(power, power, dtype=dtype)
-        if n & width:
-            later = hashes[n_joined:]
-            joined = joined[: len(later)] * power + later if n_joined else hashes
-            n_joined += width
-    return joined[: len(ids) - n + 1]
+
+def _short_hashes(runs: Ids, seed: int) -> npt.NDArray[np.uint32]:
+    """Return hashes of 32 bits of short runs, which are the columns of (n, m): (m,)."""
+    multipliers = np.array(
+        [_multiplier(seed + j, np.dtype(np.uint32)) for j in range(len(runs))], np.uint32
+    )
+    products = runs.astype(np.uint32, order="C")
+    products *= multipliers[:, None]
+    hashes: npt.NDArray[np.uint32] = products.sum(axis=0, dtype=np.uint32)
+    return hashes
 
 
 def _hashes_at(ids: Ids, starts: Ints, n: int, seed: int) -> Hashes:
-    """Return the second hashes, of 64 bits, of the runs that begin at some places: (m,)."""
+    """Return the hashes of 64 bits of the runs that begin at some places: (m,)."""
     multiplier = _multiplier(seed, np.dtype(np.uint64))
     hashes = np.zeros(len(starts), np.uint64)
     for j in range(n):
-        hashes *= multiplier
-        hashes += _scrambled(ids[starts + j], multiplier)
+        hashes += ids[starts + j]
+        hashes *= multiplier  # after the last, too: the upper bits are looked at
     unused = np.uint64(64 - HASH_BITS)
     return hashes >> unused << unused
 
 
 def _multiplier(seed: int, dtype: np.dtype[np.unsignedinteger]) -> np.unsignedinteger:
-    """Return an odd number, by which a polynomial goes on."""
+    """Return an odd number without a pattern."""
     number = _MULTIPLIER * (2 * seed + 1) % (1 << 64)
     return dtype.type(number >> (64 - 8 * dtype.itemsize) | 1)
 
 
-def _scrambled(ids: Ids, multiplier: np.unsignedinteger) -> npt.NDArray[Any]:
-    """Return ids that are no longer in proportion to each other: sums of them seldom agree."""
-    scrambled = ids.astype(multiplier.dtype)
-    scrambled *= multiplier
-    scrambled ^= scrambled >> multiplier.dtype.type(4 * multiplier.dtype.itemsize - 1)
-    return scrambled
+def _short_filter(ids: Ids, starts: Ints, n: int, seed: int) -> npt.NDArray[np.bool_]:
+    """Return the filter of the short runs inside runs of n, which begin at `starts`."""
+    short = n_short(n)
+    is_short = np.zeros(len(ids), np.bool_)
+    for j in range(n - short + 1):
+        is_short[starts + j] = True
+    places = np.flatnonzero(is_short)
+    made = _empty_filter(len(places))
+    bits = _bits_of(made)
+    for begin in range(0, len(places), BLOCK_TOKENS):
+        here = places[begin : begin + BLOCK_TOKENS]
+        first = _short_hashes(ids[here + np.arange(short)[:, None]], seed)
+        made[first >> np.uint32(32 - bits)] = True
+        made[_hashes_at(ids, here, short, seed) >> np.uint64(64 - bits)] = True
+    return made
 
 
-def _filters(
-    ids: Ids, starts: Ints, hashes: Hashes, n: int, seed: int
-) -> list[npt.NDArray[np.bool_]]:
-    """Return both filters of distinct runs; `hashes`: the second ones."""
-    bits = min(max(len(hashes).bit_length() + _BITS_OF_RUN, _LEAST_BITS), _MOST_BITS)
-    filters = [np.zeros(1 << bits, np.bool_) for _ in range(2)]
-    if len(starts):
-        first = rolling_hashes(ids, n, seed, np.dtype(np.uint32))[starts]
-        filters[0][first >> np.uint32(32 - bits)] = True
-        filters[1][hashes >> np.uint64(64 - bits)] = True
-    return filters
+def _empty_filter(n_runs: int) -> npt.NDArray[np.bool_]:
+    bits = n_runs.bit_length() + _BITS_OF_RUN
+    return np.zeros(1 << min(max(bits, _LEAST_BITS), _MOST_BITS), np.bool_)
+
+
+def _bits_of(made: npt.NDArray[np.bool_]) -> int:
+    return len(made).bit_length() - 1
 
 
 def _starts(begins: Ints, counts: Ints) -> Ints:
