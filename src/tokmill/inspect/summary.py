@@ -139,6 +139,7 @@ def detail_rows(manifest: Manifest, directory: str) -> Rows:
         *(_mask_rows(manifest, manifest.mask) if manifest.mask else ()),
         *((f"packs, {split}", _packing(pack)) for split, pack in manifest.packs.items()),
         ("mix", "\n".join(map(": ".join, mix_rows(manifest.mix.sources if manifest.mix else ())))),
+        ("held-out", _held_out(manifest)),
         ("tokenizer", _tokenizer(manifest.tokenizer)),
         ("engine", describe_engine(manifest.engine, totals.checks)),
         ("rules", rules_text(manifest)),
@@ -146,6 +147,16 @@ def detail_rows(manifest: Manifest, directory: str) -> Rows:
         ("time", _time(manifest.run)),
     ]
     return [(label, text) for label, text in rows if text]
+
+
+def _held_out(manifest: Manifest) -> str:
+    """Return how many documents of a mix share text with held-out ones; '' if none were named."""
+    mix = manifest.mix
+    if mix is None or mix.contaminated is None:
+        return ""
+    is_dropped = mix.settings.get("drop_contaminated")
+    found = f"{plural(mix.contaminated, 'document')} {'left out' if is_dropped else 'marked'}"
+    return f"{found}, with text of {', '.join(file.path for file in mix.against)}"
 
 
 def _unknown(totals: Counts) -> str:

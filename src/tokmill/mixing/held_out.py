@@ -192,6 +192,9 @@ def _read_records(
     except RecordError as error:
         told, _, _ = str(error).partition("; --")  # a mix has no such option
         raise RecordError(f"{told}: held-out texts must be read to the last one") from None
+    except UsageError as error:
+        told, _, _ = str(error).partition("; name its format")
+        raise UsageError(told, _SETTING) from None
     files += [HeldOutFile(name, digest.hexdigest()) for name, digest in digests.items()]
 
 
