@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Callable
@@ -26,7 +27,7 @@ TRAINING = {
 def llama_factory(export: Path, model: Path, rows: int, folder: Path) -> float:
     """Return the loss of `llamafactory-cli train` with the lines that the export prints."""
     import trl
-    from datasets import load_from_disk
+    import yaml
 
     from tokmill.trainers.llama_factory import without_torchaudio
 
@@ -36,13 +37,10 @@ def llama_factory(export: Path, model: Path, rows: int, folder: Path) -> float:
         from llamafactory.hparams import get_train_args
         from llamafactory.train.sft.workflow import run_sft
 
-    is_packed = "position_ids" in load_from_disk(str(export)).column_names
-    printed = {"dataset": "tokmill", "tokenized_path": str(export), "packing": is_packed}
-    if is_packed:  # the printed fa2 needs a GPU
-        printed |= {"neat_packing": True, "cutoff_len": 136, "flash_attn": "sdpa"}
+    printed = yaml.safe_load(printed_lines(export))
     own = {
-        "stage": "sft", "do_train": True, "finetuning_type": "full", "template": "empty",
-        "model_name_or_path": str(model), "output_dir": str(folder), "bf16": False,
+        "finetuning_type": "full", "template": "empty", "bf16": False, "flash_attn": "sdpa",
+        "model_name_or_path": str(model), "output_dir": str(folder),
         "per_device_train_batch_size": rows, "disable_gradient_checkpointing": True,
     }  # fmt: skip
     run_sft(*get_train_args(TRAINING | printed | own))
@@ -55,9 +53,9 @@ def ms_swift(export: Path, model: Path, rows: int, folder: Path) -> float:
     from swift.pipelines.train import sft
 
     options = TRAINING | {
-        "model": model, "model_type": "llama", "template": "dummy", "cached_dataset": export,
-        "truncation_strategy": "split", "tuner_type": "full", "torch_dtype": "float32",
-        "output_dir": folder, "add_version": False, "per_device_train_batch_size": rows,
+        "model_type": "llama", "template": "dummy", "tuner_type": "full",
+        "torch_dtype": "float32", "output_dir": folder, "add_version": False,
+        "per_device_train_batch_size": rows,
         "gradient_checkpointing": False, "attn_impl": "eager", "check_model": False,
     }  # fmt: skip
     losses: list[float] = []
@@ -75,11 +73,17 @@ def ms_swift(export: Path, model: Path, rows: int, folder: Path) -> float:
         return plain(self, trainer)
 
     sft.SwiftSft.train = train
-    words = []
+    words = shlex.split(printed_lines(export).replace("\\\n", " "))[2:]
+    words[words.index("MODEL")] = str(model)
     for name, value in options.items():
         words += [f"--{name}", str(value).lower() if isinstance(value, bool) else str(value)]
     sft.sft_main(words)
     return losses[0]
+
+
+def printed_lines(export: Path) -> str:
+    """Return the lines that an export printed, which stand beside it."""
+    return export.with_suffix(".txt").read_text()
 
 
 STEPS: dict[str, Callable[[Path, Path, int, Path], float]] = {

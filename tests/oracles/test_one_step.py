@@ -139,7 +139,8 @@ def test_commands_of_trainers_take_a_step(small, model, model_folder, tmp_path) 
     exports = []
     for number, (trainer, package, options) in enumerate(cases):
         if importlib.util.find_spec(package) and importlib.util.find_spec("omegaconf"):
-            small.export(trainer, tmp_path / f"e{number}", **options)
+            made = small.export(trainer, tmp_path / f"e{number}", **options)
+            (tmp_path / f"e{number}.txt").write_text(made.usage)
             exports.append(f"{trainer}={tmp_path}/e{number}")
     if not exports:
         pytest.skip("neither llamafactory nor ms-swift is installed: make oracles")

@@ -21,8 +21,8 @@ def test_a_row_is_a_chat_with_its_whole_mask(name: str, request, tmp_path) -> No
         for i in range(len(split))
     ]
     assert made.usage == (
-        f'pretokenized_dataset_paths=["{tmp_path / "e" / "train"}"]\n'
-        f'eval_pretokenized_dataset_paths=["{tmp_path / "e" / "val"}"]'
+        f"""'pretokenized_dataset_paths=["{tmp_path / "e" / "train"}"]'\n"""
+        f"""'eval_pretokenized_dataset_paths=["{tmp_path / "e" / "val"}"]'"""
     )
     assert made.checked is not None
 

@@ -14,6 +14,7 @@ have no such file.
 from __future__ import annotations
 
 import json
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,15 +43,18 @@ def _usage(source: ExportSource, options: ExportOptions, output: Path, is_packed
     """Return overrides of the settings of SkyRL's SFT, one on each line."""
     place = output.absolute()
     if len(source.splits) == 1:
-        return f"pretokenized_dataset_paths={_list(place)}"
-    return (
-        f"pretokenized_dataset_paths={_list(place / 'train')}\n"
-        f"eval_pretokenized_dataset_paths={_list(place / 'val')}"
+        return _override("pretokenized_dataset_paths", place)
+    return "\n".join(
+        [
+            _override("pretokenized_dataset_paths", place / "train"),
+            _override("eval_pretokenized_dataset_paths", place / "val"),
+        ]
     )
 
 
-def _list(path: Path) -> str:
-    return json.dumps([str(path)], ensure_ascii=False)
+def _override(name: str, path: Path) -> str:
+    """Return a setting as a word of a shell: without quotes, it would take those of the list."""
+    return quote(f"{name}={json.dumps([str(path)], ensure_ascii=False)}")
 
 
 def _notes(source: ExportSource, is_packed: bool) -> list[str]:
