@@ -607,10 +607,18 @@ BEGUN = [Phase("9 samples", {"a": 1}, 4, 3), Phase("30 samples", {"a": 1, "b": 1
             {},
             "phase 2 .* its samples changed: 21",
         ),
-        ([BEGUN[0], Phase("30 samples", {"b": 1})], {}, "phase 2 .* its shares or sources changed"),
+        (
+            [BEGUN[0], Phase("30 samples", {"b": 1})],
+            {},
+            "phase 2 .* its shares, sources or their order changed",
+        ),
         ([Phase("9 samples", {"a": 1}, 2, 3), BEGUN[1]], {}, "phase 1 .* its length changed: 4 in"),
         ([Phase("9 samples", {"a": 1}, 4, 1), BEGUN[1]], {}, "phase 1 .* its batch changed: 3 in"),
-        (BEGUN, {"shuffle": False}, "phase 1 has begun, and its shares or sources changed"),
+        (
+            BEGUN,
+            {"shuffle": False},
+            "phase 1 has begun, and its shares, sources or their order changed",
+        ),
         (BEGUN, {"seed": 1}, "state of another sequence: seed 0 in the state, 1 here"),
     ],
 )

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from tokmill.dataset.documents import Documents
     from tokmill.dataset.manifest import Manifest
-    from tokmill.loader.source import Arrays, Rows
 
 COLUMN_IDS = "column_ids"
 """The array that says to which document of its row each token belongs."""
@@ -85,8 +84,8 @@ class KeptFields:
 
     def fill(
         self,
-        batch: Arrays,
-        rows: Rows,
+        batch: dict[str, npt.NDArray[Any]],
+        rows: slice | npt.NDArray[np.int64],
         row_of: npt.NDArray[np.int64],
         documents: npt.NDArray[np.int64],
     ) -> None:

@@ -108,7 +108,7 @@ class Schedule:
         for number, (found, record) in enumerate(zip(saved, self.records, strict=False), start=1):
             for name, expected in record._asdict().items():
                 if found.get(name) != expected:
-                    what = "shares or sources" if name == "sources" else name
+                    what = "shares, sources or their order" if name == "sources" else name
                     raise StateError(
                         f"phase {number} has begun, and its {what} changed: {found.get(name)} in "
                         f"the state, {expected} here; {rest}"
