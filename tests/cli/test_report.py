@@ -229,3 +229,24 @@ def test_what_chooses_tables_does_not_go_with_a_page(tokmill, pretrained, page, 
     found = tokmill("report", pretrained.directory, "--html", page, *options)
     assert "--html writes a page" in found.error
     assert not page.exists()
+
+
+def test_ranks_that_wait_for_each_other_are_a_line(tokmill, pretrained, page):
+    options = ("--gpus", "4", "--sequence", "64", "--micro-batch", "2")
+    told = tokmill("report", pretrained.directory, *options).out
+    found = re.search(
+        r"attention cost +4 ranks of 2 rows wait for the slowest: a step takes (1\.\d{3}) times as "
+        r"long as with equal batches; (1\.\d{3}) times if the loader balances windows of 64 tokens",
+        told,
+    )
+    assert found is not None
+    before, after = map(float, found.groups())
+    assert 1 <= after <= before
+    assert tokmill("report", pretrained.directory, *options, "--html", page).code == 0
+    assert f"a step takes {found[1]} times as long" in page.read_text()
+    assert "attention cost" not in tokmill("report", pretrained.directory).out  # one GPU
+
+
+def test_a_report_of_too_few_rows_has_no_line_of_ranks(tokmill, made):
+    outcome = tokmill("report", made, "--gpus", "512", "--sequence", "64")
+    assert (outcome.code, "attention cost" in outcome.out) == (0, False)

@@ -483,14 +483,16 @@ class Dataset:
         Raises:
             TokmillError: a file cannot be read or written.
         """
+        from tokmill.api.rank_balance import balance_rows
         from tokmill.page.report import chosen_report, write_report
 
         bill, about = bill or self.bill(), (self.directory, self._manifest)
-        field = jobs.given_text(by, "by")
+        field, of_ranks = jobs.given_text(by, "by"), balance_rows(*about, bill)
         if path is None:
-            return ShownPage(chosen_report(*about, bill, self._tokenizer, choice, field))
+            page = chosen_report(*about, bill, self._tokenizer, choice, field, of_ranks)
+            return ShownPage(page)
         target = jobs.checked_path(path, "path")
-        write_report(target, *about, bill, self._tokenizer, "path", choice, field)
+        write_report(target, *about, bill, self._tokenizer, "path", choice, field, of_ranks)
         return None
 
     @keyword_errors()

@@ -61,6 +61,7 @@ def command(
       tokmill report out --html report.html --model llama-3.2-1b --gpu 'RTX 4090'
       tokmill report out --model gpt2 --loader-workers 4 --measure 4242
     """
+    from tokmill.api.rank_balance import balance_rows
     from tokmill.bill.full_bill import full_bill
     from tokmill.bill.inputs import complete_inputs
     from tokmill.bill.on_disk import on_disk
@@ -85,13 +86,17 @@ def command(
     settings = bill_settings_of(config_file, options, manifest.plain["config"])
     bill = full_bill(complete_inputs(settings, disk))
     if html is not None:
-        n_bytes = write_report(html, directory, manifest, bill, tokenizer, "--html", choice, field)
+        of_ranks = balance_rows(directory, manifest, bill)
+        n_bytes = write_report(
+            html, directory, manifest, bill, tokenizer, "--html", choice, field, of_ranks
+        )
         show(f"{html}: {size(n_bytes)}")
         return
     print_bill(bill, only, measure, everything=everything, explain=explain, as_json=as_json)
     if not (only or as_json):
         show()
-        show_rows(detail_rows(manifest, shown_place(directory)))
+        of_ranks = balance_rows(directory, manifest, bill)
+        show_rows([*detail_rows(manifest, shown_place(directory)), *of_ranks])
     if field:
         counts = counts_by_field(directory, manifest, field)
         show()

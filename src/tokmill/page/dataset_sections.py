@@ -338,13 +338,16 @@ def statistics_for(directory: Path, manifest: Manifest, tokenizer: str) -> Stati
         return f"Not counted: {error}"
 
 
-def training_section(manifest: Manifest) -> Section | None:
-    """Return which tokens of SFT are trained, and how full packed rows are; None for neither."""
+def training_section(manifest: Manifest, of_ranks: Rows | None) -> Section | None:
+    """Return which tokens of SFT are trained, and how full packed rows are; None for neither.
+
+    `of_ranks`: how even their batches are, in words.
+    """
     rows = detail_rows(manifest, "")
     named = ("trained tokens", "warning", "mask", "noticed")
     mask = [row for row in rows if row[0] in named and manifest.is_sft]
     packs = [row for row in rows if row[0].startswith("packs, ")]
-    parts = [("Trained tokens", mask), ("Packed rows", packs)]
+    parts = [("Trained tokens", mask), ("Packed rows", packs), ("Ranks", of_ranks or [])]
     html = [panel(title, facts(own, is_brief=True)) for title, own in parts if own]
     return Section("training", "Training", panels(*html)) if html else None
 

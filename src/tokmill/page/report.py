@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from tokmill.bill.full_bill import FullBill
     from tokmill.dataset.manifest import Manifest
+    from tokmill.inspect.summary import Rows
 
 
 def write_report(
@@ -39,18 +40,21 @@ def write_report(
     option: str,
     choice: Mapping[str, Any],
     by: str = "",
+    of_ranks: Rows | None = None,
 ) -> int:
     """Write the page of a dataset, and return its bytes; see `report_page`.
 
     `option` names the path in messages. `choice` of documents: see `Choice`. `by`: a kept field, by
-    which documents and tokens are counted.
+    which documents and tokens are counted. `of_ranks`: how even their batches are, in words.
 
     Raises:
         UsageError: a directory stands at `path`, or it is inside a dataset.
         TokmillError: a file cannot be read or written.
     """
     check_page(path, option)
-    return write_page(path, chosen_report(directory, manifest, bill, tokenizer, choice, by))
+    return write_page(
+        path, chosen_report(directory, manifest, bill, tokenizer, choice, by, of_ranks)
+    )
 
 
 def chosen_report(
@@ -60,10 +64,13 @@ def chosen_report(
     tokenizer: str,
     choice: Mapping[str, Any],
     by: str,
+    of_ranks: Rows | None = None,
 ) -> str:
     """Return the page with the documents of a choice; see `write_report` and `report_page`."""
     numbers = chosen_documents(directory, manifest, MOST_EMBEDDED, **choice)
-    return report_page(directory, manifest, bill, numbers, tokenizer=tokenizer, by=by)
+    return report_page(
+        directory, manifest, bill, numbers, tokenizer=tokenizer, by=by, of_ranks=of_ranks
+    )
 
 
 def report_page(
@@ -74,10 +81,11 @@ def report_page(
     *,
     tokenizer: str = "",
     by: str = "",
+    of_ranks: Rows | None = None,
 ) -> str:
     """Return the page of a finished dataset and its bill as HTML, below 2 MB.
 
-    `numbers`: of the documents whose text it shows. `by`: see `write_report`.
+    `numbers`: of the documents whose text it shows. `by`, `of_ranks`: see `write_report`.
     `tokenizer`: the tokenizer, if not the one that the dataset keeps; without one the page has no
     texts, and says so.
 
@@ -99,7 +107,7 @@ def report_page(
         lengths_section(directory, manifest),
         sources_section(manifest),
         field_section(directory, manifest, by),
-        training_section(manifest),
+        training_section(manifest, of_ranks),
         samples_section(directory, manifest, tokenizer, numbers),
         losses_section(directory, manifest, statistics),
         bill_section(directory, bill),
