@@ -275,3 +275,35 @@ def test_the_cost_of_a_model_is_that_of_its_sizes() -> None:
     windowed = AttentionCost.of_model("mistral-7b-v0.1")
     assert windowed.pair == 0  # all of its layers have windows
     assert windowed.token > 6 * 7e9
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_a_step_has_the_gradient_of_rows_in_order(pretrained, micro_batches) -> None:
+    torch: Any = pytest.importorskip("torch")
+    source = windows(pretrained, 64, shift=True, cu_seqlens=True)
+    n_ids = pretrained.manifest["tokenizer"]["vocab_size"]
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Embedding(n_ids, 4), torch.nn.Linear(4, n_ids))
+    model.double()
+
+    def gradients(balance: AttentionCost | None) -> list[Any]:
+        """Return those of the first step, whose loss is divided by the targets of all ranks."""
+        make = partial(Loader, source, 3, micro_batches=micro_batches, balance=balance)
+        model.zero_grad()
+        n_targets, of_ranks = 0, []
+        for loader in ranks(make, 4):
+            of_ranks += list(islice(loader, micro_batches))
+        for batch in of_ranks:
+            n_targets += int((batch["labels"] != -100).sum())
+        for batch in of_ranks:
+            logits = model(torch.from_numpy(batch["input_ids"]))
+            targets = torch.from_numpy(batch["labels"])
+            loss = torch.nn.functional.cross_entropy(
+                logits.flatten(0, 1), targets.flatten(), reduction="sum"
+            )
+            (loss / n_targets).backward()
+        return [parameter.grad.clone() for parameter in model.parameters()]
+
+    plain, balanced = gradients(None), gradients(AttentionCost(token=8))
+    for ours, theirs in zip(balanced, plain, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-15)

@@ -145,12 +145,12 @@ class Source(ABC):
         found = np.asarray(given) if len(given) else np.empty(0, np.int64)
         if found.dtype.kind not in "iuO":  # O: Python's integers of more than 64 bits
             raise TypeError(f"numbers of samples are integers, found {found.dtype}")
-        n = len(self)
-        if len(found) and not -n <= int(found.min()) <= int(found.max()) < n:
+        n, least = len(self), int(found.min()) if len(found) else 0
+        if len(found) and not -n <= least <= int(found.max()) < n:
             wrong = next(one for one in found.tolist() if not -n <= one < n)
             raise IndexError(f"{self.directory}: no sample {wrong}; {self.split} has {n:,}")
         numbers = found.astype(np.int64, copy=False)
-        return np.where(numbers < 0, numbers + n, numbers)
+        return numbers if least >= 0 else np.where(numbers < 0, numbers + n, numbers)
 
 
 class RowSource(Source):

@@ -231,7 +231,7 @@ class WindowSource(RowSource):
         first = np.searchsorted(self._stops, starts, side="right")
         last = np.searchsorted(self._stops, starts + (length - 1), side="right")
         targets = np.arange(len(starts)) * length
-        if np.array_equal(first, last):
+        if (first == last).all():
             lengths = np.full(len(starts), length)
             return Spans(first, starts - self._starts[first], lengths, targets)
         n_pieces = last - first + 1
