@@ -20,7 +20,8 @@ help:
 	@echo "make bench         run tokmill and its peers in turn, on data_samples/ or on BENCH_DATA"
 	@echo "make oracles       also install what some tests compare with: torch, megatron-core, trl, …"
 	@echo "make docs          the pages of docs/ as a site in out/site (python3 -m http.server -d out/site)"
-	@echo "make dist          wheel and sdist in dist/, each installed in a new environment and run"
+	@echo "make dist          wheel and sdist in dist/, each installed in a new environment and run; what"
+	@echo "                   the wheel needs, as a bill of materials, in build/"
 	@echo "make clean         remove .venv and out/"
 
 # A .venv that works stays: a second Python on top of it would mix their standard libraries.
@@ -112,10 +113,11 @@ docs: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 # Both are installed as users install them, and make the datasets of data_samples/ and their exports.
+# Only packages stand in dist/, so that all of it can be uploaded; build/ has the bill of materials.
 dist: $(VENV)/dev
-	rm -rf dist
+	rm -rf dist build
 	$(BIN)/hatchling build -d dist
 	for file in dist/*.whl dist/*.tar.gz; do .ci/smoke $$file $(PYTHON) || exit 1; done
 
 clean:
-	rm -rf $(VENV) out dist
+	rm -rf $(VENV) out dist build
