@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 
@@ -31,6 +32,24 @@ def tree() -> dict[str, type[errors.TokmillError]]:
 
 def test_every_error_has_its_documented_exit_code():
     assert {name: error.exit_code for name, error in tree().items()} == EXIT_CODES
+
+
+def drawn(error: type[errors.TokmillError], indent: str = "") -> list[str]:
+    """Return the lines of the picture below an error."""
+    lines = []
+    classes = [one for one in error.__subclasses__() if one.__module__ == errors.__name__]
+    for one in classes:
+        corner, below = ("└── ", "    ") if one is classes[-1] else ("├── ", "│   ")
+        lines += [f"{indent}{corner}{one.__name__} {one.exit_code}", *drawn(one, indent + below)]
+    return lines
+
+
+def test_the_tree_of_errors_is_drawn_in_the_docstring():
+    assert errors.__doc__
+    picture = [
+        line.removeprefix("    ") for line in errors.__doc__.splitlines() if re.search("├|└", line)
+    ]
+    assert [re.sub(r" +(?=\d)", " ", line) for line in picture] == drawn(errors.TokmillError)
 
 
 @pytest.mark.parametrize("name", EXIT_CODES)

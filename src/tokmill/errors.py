@@ -2,6 +2,18 @@
 
 A message says where, what was expected, what was found and what to do; lower case, no full stop.
 Errors cross process boundaries, so they carry a message string and nothing else.
+
+    TokmillError              70  a bug, unless it is one of those below
+    ├── VerifyError            1
+    ├── UsageError             2
+    ├── RecordError            3
+    │   └── UnreadInputError   3
+    ├── TokenizerError         4
+    │   └── ParityError        4
+    ├── StorageError           5
+    ├── StateError             6
+    └── WorkerError            7
+        └── TemplateLimitError 7
 """
 
 from __future__ import annotations
