@@ -111,7 +111,8 @@ def expected_lines(dataset: Dataset) -> list[str]:
             pieces = zip(packs.row(row).tolist(), packs.row_pieces(row), strict=True)
             shown = [f"{i}[{p.start or 0}:{p.stop or lengths[i]}]" for i, p in pieces]
             lines.append(f"{stem} row {row} {' '.join(shown)}")
-    marks = sorted(dataset.directory.glob("duplicates-*.bin"))
+    names = [f"{kind}-*.bin" for kind in ("contaminated", "duplicates")]
+    marks = [path for name in names for path in sorted(dataset.directory.glob(name))]
     return lines + [f"{path.name} {''.join(map(str, path.read_bytes()))}" for path in marks]
 
 
@@ -225,6 +226,9 @@ def mixture(chance: random.Random, output: str) -> Dataset:
         settings["shuffle"] = chance.randrange(100)
     if chance.random() < 0.5:
         settings["dedup"] = chance.choice(["drop", "mark"])
+    if chance.random() < 0.3:
+        Path("held-out.jsonl").write_text(json.dumps({"text": "the cat " * 8}) + "\n", "utf-8")
+        settings |= {"against": ["held-out.jsonl"], "ngram": 4}
     return tokmill.mix(shares, output=output, workers=1, **_QUIET, **settings)
 
 

@@ -230,6 +230,7 @@ KINDS: dict[str, Callable[[str], None]] = {
     "sections": pretrain("sections.jsonl"),
     "sources": of_sources,
     "packed": pretrain(packing=16, shard_tokens=60),
+    "packed-few": pretrain(packing=32, max_samples_per_row=2),
     "packed-later": packed_later,
     "rejects": pretrain("broken.jsonl", max_reject_fraction=1.0),
     "chats": sft(val_fraction=0.3),
@@ -242,6 +243,7 @@ KINDS: dict[str, Callable[[str], None]] = {
     "mix": mixed("documents=2x", "wide=1x", shuffle=7, dtype="uint32"),
     "mix-linked": mixed("documents=1x", "kept=1x"),
     "mix-planned": mixed("documents=2x", shuffle=7, shard_tokens=60),
+    "mix-against": mixed("documents=2x", shuffle=7, against="inputs/held-out.jsonl", ngram=3),
     "mix-chats": mixed("chats=2x", shuffle=7, dedup="mark"),
     "interrupted": interrupted,
 }

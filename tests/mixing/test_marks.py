@@ -98,9 +98,14 @@ def test_marks_do_not_depend_on_workers(pool, tmp_path: Path, monkeypatch) -> No
 
 
 @pytest.mark.parametrize("change", [lambda data: data[:-1], lambda data: b"\2" + data[1:]])
-def test_verify_finds_marks_that_are_not_of_the_documents(pool, tmp_path, rewrite, change) -> None:
-    mixed = tokmill.mix([pool[0].directory], output=tmp_path / "m", dedup="mark", progress=False)
-    name = "duplicates-train.bin"
+@pytest.mark.parametrize("kind", ["duplicates", "contaminated"])
+def test_verify_finds_marks_that_are_not_of_the_documents(
+    pool, tmp_path, rewrite, kind, change
+) -> None:
+    (tmp_path / "held-out.jsonl").write_text('{"text": "text 1"}\n')
+    marks: dict[str, Any] = {"dedup": "mark", "against": [tmp_path / "held-out.jsonl"], "ngram": 2}
+    mixed = tokmill.mix([pool[0].directory], output=tmp_path / "m", progress=False, **marks)
+    name = f"{kind}-train.bin"
     forged = rewrite(mixed.directory, mixed.manifest, name, change)
     assert problems(mixed.directory, forged) == [
         f"{name}: not a byte, 0 or 1, for each of 60 documents"

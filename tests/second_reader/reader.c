@@ -586,8 +586,8 @@ static void print_identity(const Shard *shards) {
     printf("identity %s:%s\n", kind, sha256((uint8_t *)made, (size_t)(out - made)));
 }
 
-static void print_duplicates(const char *split, const Shard *shards) {
-    const char *name = text("duplicates-%s.bin", split);
+static void print_marks(const char *kind, const char *split, const Shard *shards) {
+    const char *name = text("%s-%s.bin", kind, split);
     if (!entry_of(name)) return;
     File file = listed_of_size(name, documents_of(shards, split));
     printf("%s ", name);
@@ -631,7 +631,9 @@ int main(int n_arguments, char **arguments) {
     const Value *packs = find(manifest, "packs");
     for (const Value *split = packs ? packs->first : NULL; split; split = split->next)
         check_packs(split, shards);
-    print_duplicates("train", shards);
-    print_duplicates("val", shards);
+    print_marks("contaminated", "train", shards);
+    print_marks("contaminated", "val", shards);
+    print_marks("duplicates", "train", shards);
+    print_marks("duplicates", "val", shards);
     return 0;
 }

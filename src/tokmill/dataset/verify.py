@@ -17,6 +17,7 @@ from tokmill.dataset.layout import (
     MANIFEST,
     ORIGIN,
     SPLITS,
+    contaminated_name,
     duplicates_name,
 )
 from tokmill.dataset.manifest import Manifest, is_intact
@@ -209,15 +210,15 @@ class _Checks:
         self.problems.append(problem)
 
     def _check_marks(self, directory: Path, present: set[str]) -> None:
-        """Check the marks of documents that equal one before."""
+        """Check the marks of a mix: of equal documents, and of those that held-out texts share."""
         for split in SPLITS:
-            name = duplicates_name(split)
-            if name not in present:
-                continue
-            marks = FileArray(open_file(directory / name), np.uint8)
             n = sum(entry.documents for entry in self.manifest.of_split(split))
-            if len(marks) != n or any(chunk.max() > 1 for _, chunk in _chunked(marks)):
-                self._found(f"{name}: not a byte, 0 or 1, for each of {plural(n, 'document')}")
+            for name in (duplicates_name(split), contaminated_name(split)):
+                if name not in present:
+                    continue
+                marks = FileArray(open_file(directory / name), np.uint8)
+                if len(marks) != n or any(chunk.max() > 1 for _, chunk in _chunked(marks)):
+                    self._found(f"{name}: not a byte, 0 or 1, for each of {plural(n, 'document')}")
 
     def _check_sizes(self) -> None:
         """Check the sizes of files by counts: readers ignore bytes behind the last number."""
