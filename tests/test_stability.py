@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -85,3 +86,19 @@ def test_locked_packages_are_allowed_and_complete() -> None:
         name = wanted.name.replace(".", "-").lower()
         assert name in locked, f"{name}: .ci/lock writes .ci/newest.txt"
         assert wanted.specifier.contains(locked[name]), f"{name} {locked[name]}: run .ci/lock"
+
+
+@pytest.mark.parametrize(
+    ("subject", "is_good"),
+    [
+        ("sources: a file that breaks off is an error", True),
+        ("tests, api: two rooms", True),
+        ("Merge things", False),
+        ("sources: " + "x" * 64, False),
+        ("sources: " + "x" * 63, True),
+    ],
+)
+def test_the_subject_of_a_commit_is_checked(tmp_path: Path, subject: str, is_good: bool) -> None:
+    (tmp_path / "message").write_text(f"{subject}\n\nThe reason.\n")
+    done = subprocess.run([ROOT / ".ci" / "subject", tmp_path / "message"], check=False)
+    assert (done.returncode == 0) == is_good
