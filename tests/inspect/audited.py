@@ -150,6 +150,9 @@ FAULTS: dict[str, Fault] = {
     "a label at the first token": Fault(
         "first-trained", lambda n: changed(n, labels=lambda old: [BOS, *old[1:]])
     ),
+    "no label at the first token of a reply": Fault(
+        "begin-untrained", lambda n: with_reply(n, [*words(n), END], [-100, *words(n)[1:], END])
+    ),
     "no label at the end of turn": Fault(
         "end-untrained", lambda n: changed(n, labels=lambda old: [*old[:-1], -100])
     ),

@@ -51,6 +51,12 @@ _RAW_BYTES = 200
 _MOST_SEEN = 1 << 16
 """Hashes among which the first duplicate is looked for, to show it."""
 
+_FEWEST_REPLIES = 4
+"""With fewer, nothing is said of how they begin."""
+
+_MOST_BEGINNINGS = 64
+"""Ids before replies of which an example is kept."""
+
 _LONGEST_THINKING = 4
 """Tokens between two tags of reasoning that may all be blank."""
 
@@ -98,6 +104,8 @@ class Auditor:
         self._splits: set[str] = set()
         self._seen: set[bytes] = set()
         self._has_masks = self._is_partly_trained = self._marks_turns = False
+        self._before, self._second, self._late = Counter[int](), Counter[int](), Counter[int]()
+        self._late_examples: dict[int, Example] = {}
         self._piece_tokens = self._n_pieces = 0
         self._piece: Example | None = None
 
@@ -292,12 +300,52 @@ class Auditor:
         self._of_tokens("first-trained", block, samples.starts[first])
         if is_whole.any() and not self._is_chat:
             self._check_documents(block, is_whole)
+        replies = _Replies.of(samples, mask != 0)
+        self._count_beginnings(block, replies)
         if self._facts is not None and present is not None:
-            replies = _Replies.of(samples, mask != 0)
             self._check_ends(block, self._facts, replies, is_whole, present)
             self._check_edges(block, self._facts, replies)
             self._check_thinking(block, self._facts, replies, present)
             self._check_joined(block, self._facts)
+
+    def _count_beginnings(self, block: Block, replies: _Replies) -> None:
+        """Count what stands before trained replies; `_late_beginnings` compares them."""
+        samples = block.samples
+        firsts = replies.firsts[replies.firsts > samples.starts[replies.of_firsts] + 1]
+        before, second = samples.ids[firsts - 1], samples.ids[firsts - 2]
+        for counter, ids in ((self._before, before), (self._second, second)):
+            values, counts = np.unique(ids, return_counts=True)
+            counter.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+        late = firsts[before != second]
+        if self._facts is not None and self._facts.decoder.has_bytes:
+            late = late[~self._facts.begin_inside(samples.ids[late])]  # of another kind
+        pairs = np.unique(np.stack((samples.ids[late - 2], samples.of(late))), axis=1)
+        ids, starts, counts = np.unique(pairs[0], return_index=True, return_counts=True)
+        self._late.update(dict(zip(ids.tolist(), counts.tolist(), strict=True)))
+        for id_, number in zip(ids.tolist(), pairs[1][starts].tolist(), strict=True):
+            if id_ not in self._late_examples and len(self._late_examples) < _MOST_BEGINNINGS:
+                token = int(late[(samples.ids[late - 2] == id_) & (samples.of(late) == number)][0])
+                self._late_examples[id_] = self._example(block, number, token - 1)
+
+    def _count_late_beginnings(self) -> None:
+        """Count samples with a reply whose first token is left out.
+
+        Most replies stand behind the same token, the last one of a header. Where that is the second
+        one before a reply, its first token is not trained. Or all replies are so.
+        """
+        n_replies = self._before.total()
+        if n_replies < _FEWEST_REPLIES:
+            return
+        (last, n_last), (second, n_second) = (
+            counter.most_common(1)[0] for counter in (self._before, self._second)
+        )
+        if 2 * n_last <= n_replies and 5 * n_second >= 4 * n_replies:
+            last = second  # no token is that before most replies: all begin too late
+        elif 2 * n_last <= n_replies:
+            return
+        self._counts["begin-untrained"] = self._late[last]
+        if last in self._late_examples:
+            self._examples["begin-untrained"] = self._late_examples[last]
 
     def _check_ends(
         self, block: Block, facts: TokenFacts, replies: _Replies, is_whole: Flags, present: Flags
@@ -388,6 +436,7 @@ class Auditor:
         duplicates = self._hashes.duplicates()
         self._counts["duplicate"] += duplicates.documents
         self._counts["val-in-train"] += duplicates.in_both_splits
+        self._count_late_beginnings()
         are_chats = self._are_chats()
         if has_masks and not are_chats and self._is_chat is None:
             notes = [*notes, "every token is trained: read as documents for pretraining"]

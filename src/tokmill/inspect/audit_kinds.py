@@ -56,6 +56,12 @@ KINDS: dict[str, Kind] = {
         "set its label to -100, its mask to 0",
         CHATS,
     ),
+    "begin-untrained": Kind(
+        "a reply is trained from its second token on, where others are trained from their first",
+        "the model does not learn how to begin",
+        "encode the prompt and the reply apart, or make the mask of bytes",
+        CHATS,
+    ),
     "end-untrained": Kind(
         "the token that ends a trained reply is not trained",
         "the model never learns to stop",

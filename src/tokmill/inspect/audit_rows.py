@@ -65,6 +65,8 @@ def meant_kinds(manifest: Manifest) -> frozenset[str]:
         meant |= {"all-trained", "trained-past-end"}
     if not {"eot", "eot_outside", "end"} & set(mask.trained):
         meant.add("end-untrained")
+    if sft.weigh:
+        meant.add("begin-untrained")
     if not mask.ends.last_ids:
         meant.add("cut-off")
     if EMPTY_BLOCK not in [pattern for pattern, _ in rule.weighed]:
