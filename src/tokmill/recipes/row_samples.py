@@ -163,12 +163,14 @@ class Agreement:
 
     A row agrees if a label is the id of its token (`own`) or of the next one (`next`), and no label
     is another one. `is_trained`: (n,) whether a row has a label at all. `numbers`: (n,) the rows.
+    `refused`: others, by row.
     """
 
     own: Flags
     next: Flags
     is_trained: Flags
     numbers: Numbers
+    refused: dict[int, Why]
 
 
 def agreement(batch: pa.RecordBatch, rules: RowRules) -> Agreement:
@@ -190,7 +192,8 @@ def agreement(batch: pa.RecordBatch, rules: RowRules) -> Agreement:
         return has_one & ~differs
 
     own, following = agrees(is_own, is_label), agrees(is_next, has_next)
-    return Agreement(own, following, rows.sums(is_label) > 0, rows.numbers)
+    is_trained = rows.sums(is_label) > 0
+    return Agreement(own, following, is_trained, rows.numbers, refusals.by_row)
 
 
 def _before(flags: Flags) -> Numbers:

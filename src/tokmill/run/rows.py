@@ -152,8 +152,22 @@ def _splits(path: Path) -> list[tuple[Path, str]]:
             f"val: name them one by one, as in {path / names[0]} --val {path / unknown[0]}"
         )
     if names:
-        return [(path / name, _SPLITS[name]) for name in names]
+        filled = [name for name in names if not _is_empty(path / name)]
+        return [(path / name, _SPLITS[name]) for name in filled or names]
     return [(path, "train")]
+
+
+def _is_empty(folder: Path) -> bool:
+    """Return whether `save_to_disk` wrote a split without a row, which has no file."""
+    state = folder / "state.json"
+    if not state.is_file():
+        return False
+    with storage_errors(state):
+        content = read_named(state)
+    try:
+        return bool(json.loads(content)["_data_files"] == [])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return False  # whoever reads the split says what is wrong
 
 
 def _names_of_splits(listing: Path) -> list[str]:
@@ -231,10 +245,14 @@ def _spread(files: Sequence[SourceFile]) -> list[SourceFile]:
 
 
 class _Votes:
-    """Counts how the labels of first rows agree with their ids, and keeps a row of each kind."""
+    """Counts how the labels of first rows agree with their ids, and keeps a row of each kind.
+
+    `n_read`: rows that can be read. `broken`: place and reason of the first one that cannot.
+    """
 
     def __init__(self) -> None:
-        self.n_trained = 0
+        self.n_trained = self.n_read = 0
+        self.broken = ""
         self.examples: dict[tuple[bool, bool], str] = {}
         self.counts = dict.fromkeys(
             [(own, nxt) for own in (True, False) for nxt in (True, False)], 0
@@ -243,9 +261,16 @@ class _Votes:
     def add(self, file: SourceFile, rules: RowRules, settings: InputSettings) -> None:
         """Add the rows of the first block of a file."""
         records = first_block(file, settings, rules.schema())
-        if records is None or not records.batch.num_rows:
+        if records is None:
+            return
+        for reject in records.rejects:
+            self.broken = self.broken or f"row {reject.place.line:,}: {reject.message}"
+        if not records.batch.num_rows:
             return
         found = agreement(records.batch, rules)
+        self.n_read += len(found.numbers)
+        for row, (_, message) in sorted(found.refused.items()):
+            self.broken = self.broken or f"row {int(records.places[row, 0]):,}: {message}"
         for kind in self.counts:
             is_kind = found.is_trained & (found.own == kind[0]) & (found.next == kind[1])
             rows = found.numbers[is_kind]
@@ -303,6 +328,10 @@ def _alignment(
         raise UsageError(
             f"{votes.examples[neither]}: {rules.labels} are neither the ids of their own tokens "
             f"nor those of the next: name the right columns (--ids, --labels), or {name_it}"
+        )
+    if votes.broken and not votes.n_read:
+        raise UsageError(
+            f"{looked[0].file.path}: none of the first rows can be read: {votes.broken}"
         )
     why = "fit their own tokens and the next ones alike" if votes.n_trained else "train no token"
     raise UsageError(

@@ -520,6 +520,31 @@ def test_splits_of_a_dataset_are_taken_or_asked_for(tmp_path, bring) -> None:
         bring(tmp_path / "unknown", "datasets", output="refused")
 
 
+def test_an_empty_split_of_a_dataset_is_left_out(tmp_path, bring) -> None:
+    for split in ("train", "validation"):
+        save_to_disk(tmp_path / "in" / split, [{"input_ids": A, "labels": LABELS_A}])
+    (tmp_path / "in" / "validation" / "state.json").write_text('{"_data_files": []}')
+    listing = tmp_path / "in" / "dataset_dict.json"
+    listing.write_text(json.dumps({"splits": ["train", "validation"]}))
+    made = bring(tmp_path / "in", "datasets")
+    assert made.splits == ("train",)
+    assert ids(made) == [A]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('{"input_ids": [3, 1180591620717411303424], "labels": [-100, 4]}', "row 1: "),
+        ('{"input_ids": [3, 4], "labels": [4]}', "row 1: labels: 1 value for 2 ids"),
+        ('{"input_ids": [3, 4], "input_ids": [3, 5], "labels": [-100, 4]}', "row 1: "),
+    ],
+)
+def test_first_rows_that_cannot_be_read_say_why(line: str, told: str, tmp_path, bring) -> None:
+    (tmp_path / "in.jsonl").write_text(f"{line}\n" * 3)
+    with pytest.raises(UsageError, match=f"none of the first rows can be read: {told}"):
+        bring(tmp_path / "in.jsonl", "jsonl")
+
+
 def test_a_folder_with_files_of_several_splits_is_asked_about(store, tmp_path, bring) -> None:
     for name in ("train", "validation", "rows"):
         store([{"input_ids": A, "labels": LABELS_A}], "parquet", name=name)
