@@ -21,6 +21,7 @@ from tokmill.api.dataset import Dataset
 from tokmill.cli.main import cli
 from tokmill.errors import RecordError, StateError, TokmillError, UsageError, VerifyError
 from tokmill.recipes.row_columns import GivenColumns
+from tokmill.recipes.row_samples import samples_of
 from tokmill.run import plan
 from tokmill.run.rows import find_rows
 from tokmill.settings.schema import InputSettings
@@ -383,6 +384,82 @@ def test_the_alignment_is_found_or_asked_for_in_every_table(store) -> None:
         else:
             assert found.rules.alignment == alignment
     assert 0 < len(asked) < 30
+    assert all("name it with --alignment own" in message for message in asked)
+
+
+FORMS = (
+    "labels", "labels of the next", "loss_mask", "completion_mask", "assistant_masks", "weights",
+    "prompts and completions", "position_ids", "seq_lengths", "a list column",
+)  # fmt: skip
+
+
+def random_samples(numbers: np.random.Generator, n_ids: int) -> list[tuple[list[int], list[int]]]:
+    """Return ids and masks; nothing predicts a first token, and each sample has a target."""
+    samples = []
+    for _ in range(int(numbers.integers(1, 6))):
+        tokens = numbers.integers(3, 3 + n_ids, int(numbers.integers(2, 12))).tolist()
+        mask = [0, *(int(flag) for flag in numbers.random(len(tokens) - 1) < 0.6)]
+        mask[-1] = 1
+        samples.append((tokens, mask))
+    return samples
+
+
+def rows_in_form(form: str, samples: Sequence[tuple[list[int], list[int]]]) -> list[Row]:
+    """Return the rows that say the samples in a form; the last forms have all in one row."""
+    if form in ("position_ids", "seq_lengths"):
+        lengths = [len(tokens) for tokens, _ in samples]
+        ends = [at for n in lengths for at in range(n)] if form == "position_ids" else lengths
+        return [
+            {
+                "input_ids": [token for tokens, _ in samples for token in tokens],
+                "labels": [one for sample in samples for one in labels(*sample)],
+                form: ends,
+            }
+        ]
+    rows: list[Row] = []
+    for tokens, mask in samples:
+        if form == "labels":
+            rows.append({"input_ids": tokens, "labels": labels(tokens, mask)})
+        elif form == "labels of the next":
+            rows.append({"input_ids": tokens, "labels": [*labels(tokens, mask)[1:], -100]})
+        elif form == "weights":
+            rows.append({"tokens": tokens, "weights": [flag / 2 for flag in mask]})
+        elif form == "prompts and completions":
+            rows.append({"prompt_ids": tokens[:-1], "completion_ids": tokens[-1:]})
+        elif form == "a list column":
+            rows.append({"packed": [*tokens, EOS], "text": "seen"})
+        else:
+            rows.append({"input_ids": tokens, form: mask})
+    return rows
+
+
+def test_100_random_tables_come_back_or_are_asked_about(store) -> None:
+    numbers = np.random.default_rng(11)
+    asked: list[str] = []
+    for number in range(100):
+        form = FORMS[number % len(FORMS)]
+        samples = random_samples(numbers, int(numbers.choice([1, 2, 280])))
+        if form == "prompts and completions":
+            samples = [(ids, [0] * (len(ids) - 1) + [1]) for ids, _ in samples]
+        rows = rows_in_form(form, samples)
+        path, kind = store(rows, name=f"table{number}")
+        try:
+            rules = find_rows([path], [], kind, GivenColumns(), InputSettings()).rules
+        except UsageError as error:
+            asked.append(str(error))
+            continue
+        batch = pa.RecordBatch.from_pylist(rows, rules.schema())
+        found = samples_of(batch, rules)
+        assert not found.refused
+        expected = [[*ids, EOS] if form == "a list column" else ids for ids, _ in samples]
+        assert found.ids.tolist() == [token for ids in expected for token in ids]
+        assert found.lengths.tolist() == [len(ids) for ids in expected]
+        if form == "a list column":
+            assert found.weights is None
+        else:
+            mask = [flag for _, flags in samples for flag in flags]
+            assert (found.weights > 0).astype(int).tolist() == mask
+    assert 0 < len(asked) < 20
     assert all("name it with --alignment own" in message for message in asked)
 
 
