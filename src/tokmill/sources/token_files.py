@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 BLOCK_TOKENS = 1 << 20
 """Tokens, and entries of an index, that are read at once; a longer document is read alone."""
 
-_MOST_HELD = 1 << 28
+_MOST_HELD = 1 << 27
 """Tokens of a document that eos ends, which is held in memory: a longer one is a wrong eos."""
 
 _LOOKED_AT, _TELLING = 1 << 16, 64
@@ -187,7 +187,7 @@ class TokenFile:
                 yield Batch(tokens[:stop], mask, lengths, first)
                 start, n, first = start + stop, BLOCK_TOKENS, 0
             else:
-                n *= 2
+                n = min(2 * n, _MOST_HELD + 1)
 
     def _first_start(self, eos_id: int) -> int:
         """Return where the first document begins that the file before does not own."""
