@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tokmill.errors import UsageError
-from tokmill.stores.connections import open_store
+from tokmill.stores.opening import open_store
 from tokmill.words import epochs
 
 

@@ -61,7 +61,7 @@ def test_what_is_no_dataset_is_refused(tmp_path: Path) -> None:
         documents("")
     with pytest.raises(UsageError, match="expected a path or an open dataset, found 3"):
         documents(3)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"^s3://bucket/out: documents are read from a disk: copy"):
+    with pytest.raises(UsageError, match=r"^s3://bucket/out: a dataset in a store is read through"):
         documents("s3://bucket/out")
 
 

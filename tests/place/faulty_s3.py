@@ -2,7 +2,8 @@
 
 Kinds of faults: `error` (500 before the request is done), `lost` (500 after it was done), `cut`
 (the connection breaks instead of an answer), `late` (the answer comes after the client gave up).
-A test may ask for `forgotten` as well: the answer of a server that no longer knows an upload.
+A test may ask for `forgotten` as well: the answer of a server that no longer knows an upload; for
+`refused`: that of one whose credentials have changed; and for `vanished`: that of no bucket.
 `python -m tests.place.faulty_s3 PORT SHARE LATE_S` serves until it is killed.
 """
 
@@ -27,6 +28,18 @@ _BODY = (
     b'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>InternalError</Code>'
     b"<Message>We encountered an internal error. Please try again.</Message></Error>"
 )
+_ANSWERS = {
+    "refused": (
+        "403 Forbidden",
+        b'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>ExpiredToken</Code>'
+        b"<Message>The provided token has expired.</Message></Error>",
+    ),
+    "vanished": (
+        "404 Not Found",
+        b'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>NoSuchBucket</Code>'
+        b"<Message>The specified bucket does not exist</Message></Error>",
+    ),
+}
 _FORGOTTEN = (
     b'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>NoSuchUpload</Code>'
     b"<Message>The specified upload does not exist.</Message></Error>"
@@ -61,6 +74,10 @@ class Faulty:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             start("404 Not Found", [("Content-Type", "application/xml")])
             return [_FORGOTTEN]
+        if kind in _ANSWERS:
+            status, body = _ANSWERS[kind]
+            start(status, [("Content-Type", "application/xml")])
+            return [b"" if environ["REQUEST_METHOD"] == "HEAD" else body]
         if kind == "late":
             time.sleep(self.late_s)
         answer = self._app(environ, start if kind not in ("lost", "cut") else _ignore)

@@ -214,7 +214,7 @@ class CheckedFiles:
     def _stored_stamp(self, directory: Path, path: Path) -> Stamp:
         """Return the stamp of an object; all of them are listed together."""
         if self._listed is None:
-            from tokmill.stores.connections import open_store  # few datasets are in a store
+            from tokmill.stores.opening import open_store  # few datasets are in a store
 
             self._listed = open_store(store_url(directory)).entries()
         where = shown_place(path)

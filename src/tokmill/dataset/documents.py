@@ -9,6 +9,7 @@ Indexes are mapped for a training loop; see `file_array`.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import os
 import secrets
@@ -21,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.checksum import digest_of
-from tokmill.dataset.file_array import MappedFile, open_file
+from tokmill.dataset.file_array import OPENERS, MappedFile, open_file
 from tokmill.dataset.identity import identity_of, replaced
 from tokmill.dataset.layout import MANIFEST, PLAN, SIDECARS
 from tokmill.dataset.reader import Shard, open_shard, read_manifest
 from tokmill.dataset.sidecars import HEADER, METADATA, open_index, read_metadata
-from tokmill.errors import VerifyError
+from tokmill.errors import StorageError, UsageError, VerifyError
 from tokmill.opening import open_regular
 from tokmill.storage import read_errors, storage_errors
 from tokmill.urls import shown_place, store_url
@@ -51,8 +52,8 @@ MOST_OPEN = 32
 FEWEST_OPEN = 16
 """Files that stay open to read spans, if the process may have few."""
 
-LOOK_S = 1.0
-"""Between two looks of `ShardFiles` at the manifest."""
+LOOK_S, STORE_LOOK_S = 1.0, 60.0
+"""Between two looks of `ShardFiles` at the manifest, on a disk and in a store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +178,7 @@ class ShardFiles:
         self._root = str(documents.directory)
         self._tokens = np.array([entry.tokens for entry in documents.entries], np.int64)
         self._is_finished = bool(manifest.sha256)
+        self._is_stored = bool(store_url(documents.directory))
         self._checked_plan: Stamp | None = None
         self._seen: Stamp | None = None
         self._next_look_s = 0.0
@@ -208,7 +210,7 @@ class ShardFiles:
         directory = self._documents.directory
         seen = _stamp(directory / MANIFEST)
         if seen is None:
-            if not self._is_repaired():
+            if self._is_stored or not self._is_repaired():
                 raise VerifyError(
                     f"{shown_place(directory)}: "
                     "the dataset was moved or removed after it was opened"
@@ -218,7 +220,8 @@ class ShardFiles:
             is_same = now.sha256 == self._documents.manifest.sha256
             if not is_same and identity_of(now, directory) != self.identity:
                 raise replaced(directory)
-        self._seen, self._next_look_s = seen, time.monotonic() + LOOK_S
+        look_s = STORE_LOOK_S if self._is_stored else LOOK_S
+        self._seen, self._next_look_s = seen, time.monotonic() + look_s
 
     def _is_repaired(self) -> bool:
         """Return whether the plan that stands in the directory is still that of the dataset."""
@@ -236,9 +239,20 @@ class ShardFiles:
         return found == listed[0]
 
     def _check_now_and_then(self) -> None:
-        """Check like `check` when the last time is a second ago; otherwise it costs 0.1 µs."""
-        if time.monotonic() >= self._next_look_s:
+        """Check like `check` when the last time is a second ago; otherwise it costs 0.1 µs.
+
+        In a store it is looked at once a minute, and one that does not answer, or has lost its
+        manifest, is not waited for: whatever is fetched from it is compared with its sum.
+        """
+        if time.monotonic() < self._next_look_s:
+            return
+        if not self._is_stored:
             self.check()
+        else:
+            self._next_look_s = time.monotonic() + STORE_LOOK_S
+            with contextlib.suppress(StorageError, UsageError):
+                if _stamp(self._documents.directory / MANIFEST) is not None:
+                    self.check()
 
     def read(self, spans: Spans, ending: str, into: npt.NDArray[Any]) -> None:
         """Read spans of the files with an ending into a flat, contiguous array of their dtype.
@@ -252,6 +266,8 @@ class ShardFiles:
         entries, item = self._documents.entries, into.itemsize
         data = into.view(np.uint8).data
         (opened, _), identity = _caches(), self.identity
+        if self._is_stored:  # what is evicted must not stay open here
+            opened = self._opened_in_store
         columns = (spans.starts * item, spans.targets * item, spans.lengths * item)
         shards = spans.shards.tolist()
         rows = zip(shards, *(column.tolist() for column in columns), strict=True)
@@ -272,6 +288,14 @@ class ShardFiles:
             close_files()  # one that was cut and is repaired has another file at its path
             self.check()  # the reason may be another dataset
             raise
+
+    def _opened_in_store(self, path: str, n_bytes: int, identity: str) -> DataFile:
+        """Return a file of a store, which its cache keeps open."""
+        opener = OPENERS.get(self._documents.directory)
+        if opener is None:
+            return _opened(path, n_bytes, identity)
+        with read_errors(Path(path)):
+            return _of_size(opener(path.rpartition("/")[2]), n_bytes)
 
     def index(self, shard: int) -> Index:
         """Return lengths (D,) int32 in tokens and offsets (D,) int64 in bytes, both mapped.
@@ -387,9 +411,14 @@ def _most_descriptors() -> int:
 def _opened(path: str, n_bytes: int, _identity: str) -> DataFile:
     with read_errors(Path(path)):
         file = open_file(path)
+    return _of_size(file, n_bytes)
+
+
+def _of_size(file: DataFile, n_bytes: int) -> DataFile:
+    """Return a file that has the size of the manifest; raises `VerifyError`."""
     if file.n_bytes != n_bytes:
         raise VerifyError(
-            f"{path}: {plural(file.n_bytes, 'byte')}, {n_bytes:,} by the manifest; "
+            f"{file.path}: {plural(file.n_bytes, 'byte')}, {n_bytes:,} by the manifest; "
             "see tokmill verify"
         )
     return file

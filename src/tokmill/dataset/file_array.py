@@ -129,11 +129,18 @@ class DataFile(Protocol):
         """Fill bytes from a position; raises as `read`."""
 
 
+OPENERS: dict[Path, Callable[[str], OpenFile]] = {}
+"""What opens a file by its name, of datasets in stores that are read through a cache; see
+`cached_dataset`."""
+
+
 def open_file(path: Path | str) -> DataFile:
     """Open a file of a dataset, on a disk or in a store; raises `OSError`."""
     path = Path(path)
     if not store_url(path):
         return OpenFile(path)
+    if path.parent in OPENERS:
+        return OPENERS[path.parent](path.name)
     from tokmill.dataset.stored_file import StoredFile  # few datasets are in a store
 
     return StoredFile(path)
@@ -149,9 +156,9 @@ def local_file(path: Path | str) -> OpenFile:
         StorageError: the store cannot be read.
     """
     path = Path(path)
-    if not store_url(path):
-        return OpenFile(path)
     stored = open_file(path)
+    if isinstance(stored, OpenFile):
+        return stored
     with TemporaryFile(prefix="tokmill-") as copy:
         for start in range(0, stored.n_bytes, _COPIED_BYTES):
             copy.write(stored.read(start, min(_COPIED_BYTES, stored.n_bytes - start)))

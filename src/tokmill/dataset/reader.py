@@ -175,13 +175,14 @@ def plain_manifest(directory: Path, *, follow_links: bool = True) -> dict[str, A
 
 def _stored_manifest(directory: Path) -> dict[str, Any]:
     """Return the plain values of a manifest in an object store, which takes one request."""
-    from tokmill.stores.connections import open_store  # few datasets are in a store
+    from tokmill.stores.opening import open_store  # few datasets are in a store
 
     store = open_store(store_url(directory))
     try:
         content = store.read(MANIFEST)
     except FileNotFoundError:
         sizes = {name: entry.n_bytes for name, entry in store.entries().items()}
+        sizes.pop(MANIFEST, None)  # it has just appeared
         maker, problem = made_by(sizes, store.read), f"no {MANIFEST} there"
         raise _no_manifest(store.url, problem, maker, "", store.last_written()) from None
     return _parsed(content, f"{store.url}/{MANIFEST}")

@@ -23,7 +23,7 @@ import numpy as np
 
 from tokmill.errors import TokmillError, UsageError
 from tokmill.loader.order import mix
-from tokmill.loader.source import Source, checked_count
+from tokmill.loader.source import Source, cache_options, checked_count
 
 if TYPE_CHECKING:
     import os
@@ -59,12 +59,16 @@ class DocumentSource(Source):
     """The documents of a split by number, in the order of the dataset; see `documents`."""
 
     def __init__(self, dataset: AnyDataset, split: str, options: Mapping[str, Any]) -> None:
-        super().__init__(dataset, split, options, tuple(options))
+        super().__init__(dataset, split, options, ("fim",) if "fim" in options else ())
         self._fim: FillInTheMiddle | None = options.get("fim")
 
     def __len__(self) -> int:
         """Return the number of documents."""
         return len(self._documents)
+
+    def _shards_of(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the shard of each document."""
+        return np.searchsorted(self._documents.stops, self.numbers(numbers), side="right")
 
     def __getitems__(self, numbers: Numbers) -> list[Arrays]:
         """Return several documents, read together; see `documents`."""
@@ -93,6 +97,8 @@ def documents(
     fim_tokens: Sequence[int | str] | None = None,
     seed: int = 0,
     epoch: int = 0,
+    cache: str | os.PathLike[str] | None = None,
+    cache_bytes: int | str | None = None,
 ) -> DocumentSource:
     """Return the documents of a split as samples for a training loop.
 
@@ -100,7 +106,7 @@ def documents(
     token that is trained; and `weights`: (n,) float32, if the dataset has them.
 
     Args:
-        dataset: a directory, or an open `tokmill.Dataset`.
+        dataset: a directory, the URL of a store, or an open `tokmill.Dataset`.
         split: `train` or `val`.
         fim_rate: share of the documents, from 0 to 1, whose middle is moved to their end behind
             three control tokens, for a model that fills in the middle of code.
@@ -111,6 +117,9 @@ def documents(
         seed: 0 to 2^64 - 1; with the epoch and the number of a document, it decides whether the
             document is permuted, its order, and its cuts.
         epoch: from 0; each has other choices and cuts.
+        cache: of a dataset in a store: a directory on a local disk, in which whole shards are kept
+            as they are needed; processes of a machine share it.
+        cache_bytes: the most that it holds, such as `200GB`; None: nine tenths of what is free.
 
     Raises:
         UsageError: there is no dataset, the split has no documents, or an argument is wrong.
@@ -120,7 +129,8 @@ def documents(
         >>> source = tokmill.loader.documents("out")
         >>> len(source), source[0]["input_ids"]
     """
-    source = DocumentSource(dataset, split, {})
+    options = cache_options(cache, cache_bytes)
+    source = DocumentSource(dataset, split, options)
     if not fim_rate:
         return source
     fim = _fill_in_the_middle(
@@ -132,7 +142,7 @@ def documents(
         seed=seed,
         epoch=epoch,
     )
-    return DocumentSource(dataset, split, {"fim": fim})
+    return DocumentSource(dataset, split, {"fim": fim, **options})
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tokmill.errors import StateError, UsageError
+from tokmill.loader.ahead import fetched_ahead
 from tokmill.loader.batch_memory import BatchMemory
 from tokmill.loader.kept_fields import COLUMN_IDS, as_objects, end_to_end
 from tokmill.loader.order import MOST
@@ -76,7 +77,10 @@ class Loader:
         tail: what becomes of the last samples of an epoch, too few for a global batch. `drop`
             leaves them out. `pad` fills a last batch with rows whose labels are -100; all batches
             then have `is_padding`: (batch,) bool. A rank may get only padding.
-        shuffle: `False` reads each source from its first sample to its last.
+        shuffle: `False` reads each source from its first sample to its last. `"blocks"` takes
+            shards in a seeded order, and mixes the rows of `blocks` of them at a time: reading a
+            store or a network disk stays among these.
+        blocks: shards whose rows are mixed, with `shuffle="blocks"`.
         workers: threads that read batches ahead; with 0, a batch is read when it is asked for.
         allocate: makes the arrays, such as `tokmill.loader.pinned_empty`.
         micro_batches: batches of a rank that make a step of the optimizer (gradient accumulation).
@@ -106,7 +110,8 @@ class Loader:
         seed: int = 0,
         epochs: int | None = None,
         tail: Literal["drop", "pad"] = "drop",
-        shuffle: bool = True,
+        shuffle: bool | Literal["blocks"] = True,
+        blocks: int = 16,
         workers: int = 0,
         allocate: Callable[..., Any] | None = None,
         micro_batches: int = 1,
@@ -114,7 +119,7 @@ class Loader:
     ) -> None:
         self.workers = checked_count("workers", workers, least=0)
         self._sequence = SampleSequence(
-            sources, seed, shuffle, batch, rank, world, tail, micro_batches, balance, phases
+            sources, seed, shuffle, batch, rank, world, tail, micro_batches, balance, phases, blocks
         )
         self.rank, self.world = self._sequence.rank, self._sequence.world
         self.epochs = None if epochs is None else checked_count("epochs", epochs)
@@ -262,7 +267,7 @@ class Loader:
         return self._batches(token, stop)
 
     def _batches(self, token: object, stop: int | None) -> Iterator[Arrays]:
-        steps = self._sequence.steps(self._key, stop)
+        steps = fetched_ahead(self._sequence, self._key, stop)
         for batch, after in self._read(steps):
             self._check(token)
             self._key = after
@@ -327,14 +332,16 @@ class BatchSampler:
         rank: int = 0,
         world: int = 1,
         seed: int = 0,
-        shuffle: bool = True,
+        shuffle: bool | Literal["blocks"] = True,
+        blocks: int = 16,
         endless: bool = False,
         micro_batches: int = 1,
         balance: AttentionCost | None = None,
     ) -> None:
         self._sequence = SampleSequence(
-            sources, seed, shuffle, batch, rank, world, "drop", micro_batches, balance, phases
-        )
+            sources, seed, shuffle, batch, rank, world, "drop", micro_batches, balance, phases,
+            blocks,
+        )  # fmt: skip
         lengths = [len(rows) for rows in self._sequence.rows]
         self._offsets = np.cumsum([0, *lengths[:-1]])
         self._endless = bool(endless)
@@ -444,7 +451,7 @@ class BatchNumbers:
     ) -> None:
         self._sequence, self._offsets = sequence, offsets
         self.key, self.stop, self.is_finished = key, stop, False
-        self._steps = sequence.steps(key, stop)
+        self._steps = fetched_ahead(sequence, key, stop)
 
     def __iter__(self) -> BatchNumbers:
         return self
@@ -470,7 +477,7 @@ class BatchNumbers:
         self.key = self._sequence.key(state)
         if self.stop is not None:
             self.stop = self._sequence.end_of_epoch(self.key)
-        self._steps = self._sequence.steps(self.key, self.stop)
+        self._steps = fetched_ahead(self._sequence, self.key, self.stop)
 
 
 def tensors(batch: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:

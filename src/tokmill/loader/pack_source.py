@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from functools import cached_property
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,11 +24,13 @@ from tokmill.loader.source import (
     EVERY_ROW,
     IGNORED,
     RowSource,
+    cache_options,
     checked_shift,
     labels_of,
     position_ids,
 )
 from tokmill.offsets import indices_of
+from tokmill.urls import shown_place
 from tokmill.words import plural
 
 if TYPE_CHECKING:
@@ -107,7 +110,9 @@ class PackSource(RowSource):
         )
         if self.kind == "sft":
             how = "samples are not packed: make it with tokmill sft --packing=4096"
-        raise UsageError(f"{self.directory}: its {how}, or read it with documents or windows")
+        raise UsageError(
+            f"{shown_place(self.directory)}: its {how}, or read it with documents or windows"
+        )
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -148,6 +153,29 @@ class PackSource(RowSource):
             found["cu_seqlens"] = self.cu_seqlens(flat["position_ids"], len(numbers))
         return found
 
+    def _shards_of(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the shards of the samples of rows, row by row."""
+        packs, rows = self._reader.packs, self._row_numbers(numbers)
+        firsts = np.asarray(packs.row_offsets[rows])
+        places = indices_of(firsts, np.asarray(packs.row_offsets[rows + 1]) - firsts)
+        documents = np.asarray(packs.samples[places])
+        return np.searchsorted(self._documents.stops, documents, side="right")
+
+    def _first_rows(self) -> npt.NDArray[np.int64]:
+        """Return the first row whose first sample is in or after each shard, by binary search.
+
+        Rows are in the order of their first sample.
+        """
+        packs = self._reader.packs
+
+        def first_sample(row: int) -> int:
+            return int(packs.samples[packs.row_offsets[row]])
+
+        rows = range(self._n_rows)
+        firsts = self._documents.firsts.tolist()
+        found = [bisect_left(rows, first, key=first_sample) for first in firsts]
+        return np.array(found, np.int64)
+
     def fill(self, numbers: Numbers, into: Arrays, rows: Rows = EVERY_ROW) -> None:
         """Read rows into arrays that exist already; see `RowSource.fill`.
 
@@ -182,7 +210,7 @@ class PackSource(RowSource):
         reader = open_rows(self.directory, self._manifest, self.split)
         if reader.packs.n_rows != self._n_rows:
             raise VerifyError(
-                f"{self.directory}: the pack index of {self.split} has "
+                f"{shown_place(self.directory)}: the pack index of {self.split} has "
                 f"{plural(reader.packs.n_rows, 'row')}, {self._n_rows:,} by the manifest; "
                 "see tokmill verify"
             )
@@ -286,6 +314,8 @@ def packs(
     columns: Sequence[str] | None = None,
     weights: Literal["token", "sample"] = "token",
     pad_cu_seqlens: bool = False,
+    cache: str | os.PathLike[str] | None = None,
+    cache_bytes: int | str | None = None,
 ) -> PackSource:
     """Return the packed rows of a dataset as training samples: whole samples side by side.
 
@@ -300,7 +330,7 @@ def packs(
     positions are from 0, and its first token is not a target; all other tokens are.
 
     Args:
-        dataset: a directory, or an open `tokmill.Dataset`.
+        dataset: a directory, the URL of a store, or an open `tokmill.Dataset`.
         split: `train` or `val`.
         shift: True: labels are the next tokens, each within its own sample, for a loop of your own
             and torchtitan, which do not shift them; the label of the last token of a sample is
@@ -323,6 +353,9 @@ def packs(
         pad_cu_seqlens: repeat the last number of `cu_seqlens`, so that they have one length, as
             CUDA graphs and compilers need: for n rows, n x `max_segments` of the source + 1. The
             further segments are empty. Rows must be packed with `max_samples_per_row`.
+        cache: of a dataset in a store: a directory on a local disk, in which whole shards are kept
+            as they are needed; processes of a machine share it.
+        cache_bytes: the most that it holds, such as `200GB`; None: nine tenths of what is free.
 
     Raises:
         UsageError: there is no dataset, the split is empty, it is not packed, or not with
@@ -340,5 +373,6 @@ def packs(
         "shift": checked_shift(shift), "pad": bool(pad), "cu_seqlens": bool(cu_seqlens),
         "sources": bool(sources), "source": source or "", "weights": weights,
         "columns": checked_columns(columns), "pad_cu_seqlens": bool(pad_cu_seqlens),
+        **cache_options(cache, cache_bytes),
     }  # fmt: skip
     return PackSource(dataset, split, options)

@@ -38,6 +38,7 @@ from tokmill.loader.order import shuffled
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tokmill.loader.block_order import BlockOrder
     from tokmill.loader.order import Blend
 
 
@@ -53,6 +54,7 @@ class Member:
         first: the row of the line with which the segment begins.
         n_rows: rows in the segment; None: without end.
         left_out: tokens of the line before the first row that no segment has.
+        blocks: the order of `shuffle="blocks"`; else None. Spans are rows then.
     """
 
     rows: int
@@ -62,6 +64,7 @@ class Member:
     first: int = 0
     n_rows: int | None = None
     left_out: int = 0
+    blocks: BlockOrder | None = None
 
     @property
     def rows_in_pass(self) -> int:
@@ -95,7 +98,7 @@ class Segment:
         return None if self.n_samples is None else self.first + self.n_samples
 
     def locate(
-        self, keys: NDArray[np.int64], seed: int, shuffle: bool
+        self, keys: NDArray[np.int64], seed: int, shuffle: bool | str
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the member's `rows` and the number among them of each sample: (n,) int64 each.
 
@@ -113,12 +116,14 @@ class Segment:
         return rows, numbers
 
     def _in_order(
-        self, member: Member, line: NDArray[np.int64], seed: int, shuffle: bool
+        self, member: Member, line: NDArray[np.int64], seed: int, shuffle: bool | str
     ) -> NDArray[np.int64]:
         """Return the number in its source of each row of the line: (n,) int64."""
         passes, places = np.divmod(line, member.rows_in_pass)
         if not shuffle:
             return places
+        if member.blocks is not None:
+            return member.blocks.rows(places, passes, seed, member.stream)
         epoch = passes[0] if (passes == passes[0]).all() else passes
         n, r, stream = member.n_spans, member.rows_in_span, member.stream
         if r == 1:

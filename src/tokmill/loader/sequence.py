@@ -14,6 +14,7 @@ import numpy as np
 from tokmill.dataset.identity import algorithm_of
 from tokmill.errors import StateError, UsageError
 from tokmill.loader.balance import AttentionCost, Balance, deal, least_step_cost, step_cost
+from tokmill.loader.block_order import BlockOrder
 from tokmill.loader.kept_fields import as_objects
 from tokmill.loader.order import AT_ONCE, MOST, Blend, shuffled
 from tokmill.loader.phases import schedule
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
     Step = tuple["Located", int]
     """The rows of a batch of this rank, and the key of the sample after the global batch."""
+
+BLOCKS = "blocks"
+"""The value of `shuffle` that mixes rows of some shards at a time."""
 
 PADDING = -1
 """The key of a row that is no sample."""
@@ -78,7 +82,7 @@ class SampleSequence:
         self,
         sources: Any,
         seed: int,
-        shuffle: bool,
+        shuffle: bool | str,
         batch: int | None,
         rank: int,
         world: int,
@@ -86,8 +90,10 @@ class SampleSequence:
         micro_batches: int = 1,
         balance: AttentionCost | None = None,
         phases: Any = None,
+        blocks: int = 16,
     ) -> None:
-        self.seed, self.shuffle = checked_count("seed", seed, least=0), bool(shuffle)
+        self.seed = checked_count("seed", seed, least=0)
+        self.shuffle, self._blocks = _checked_shuffle(shuffle, blocks), blocks
         shuffled([0], 1, seed=self.seed)  # refuses a wrong seed here, not with the first batch
         self.world, self.rank = checked_count("world", world), checked_count("rank", rank, least=0)
         if self.rank >= self.world:
@@ -135,8 +141,17 @@ class SampleSequence:
                 f"{n_global:,}: every epoch would be dropped; use a smaller batch, or "
                 'tail="pad"'
             )
-        members = tuple(Member(place, place, n) for place, n in enumerate(lengths))
+        members = tuple(
+            Member(place, place, len(source), blocks=self._block_order(source))
+            for place, source in enumerate(self.sources)
+        )
         self._segments = [Segment(0, 0, None, n_global, blend, members)]
+
+    def _block_order(self, source: RowSource) -> BlockOrder | None:
+        """Return the order of a source's rows in blocks; None if it is another one."""
+        if isinstance(self.shuffle, bool):
+            return None
+        return BlockOrder(source.block_starts(), len(source), self._blocks)
 
     def _take_phases(self, sources: Any, phases: Any, batch: int | None) -> None:
         """Take phases, each of which is a segment."""
@@ -144,6 +159,11 @@ class SampleSequence:
             raise UsageError("batch: phases have their own, of all ranks together: leave it out")
         if self.pads:
             raise UsageError('tail="pad": phases have whole batches, and no tail: leave it out')
+        if not isinstance(self.shuffle, bool):
+            raise UsageError(
+                f'shuffle="{BLOCKS}": phases have the order of all rows: leave it out, and give a '
+                "cache as many bytes as the dataset has"
+            )
         found = self.schedule = schedule(sources, phases, shuffle=self.shuffle)
         self.sources, self.rows = found.sources, found.rows
         self._source_of_rows, self._segments = found.source_of_rows, found.segments
@@ -502,6 +522,15 @@ def _why_other(found: str, expected: str) -> str:
     if saved != here:
         return f"files have sums of {saved} there, of {here} here: they cannot be compared"
     return "sources, weights or shuffle changed"
+
+
+def _checked_shuffle(shuffle: object, blocks: int) -> bool | str:
+    """Return how samples are shuffled, as a part of the fingerprint; raises `UsageError`."""
+    if isinstance(shuffle, bool):
+        return shuffle
+    if shuffle != BLOCKS:
+        raise UsageError(f"shuffle: expected True, False or {BLOCKS!r}, found {shuffle!r}")
+    return f"{BLOCKS} {checked_count('blocks', blocks)}"
 
 
 def _with_weights(sources: Any) -> tuple[list[RowSource], list[Any]]:

@@ -18,13 +18,17 @@ from tokmill.dataset.reader import read_manifest
 from tokmill.errors import UsageError, VerifyError
 from tokmill.loader.document_names import DocumentNames
 from tokmill.loader.kept_fields import KeptFields, as_objects
-from tokmill.urls import refuse_store
+from tokmill.settings.declare import parse_quantity
+from tokmill.storage import free_bytes
+from tokmill.urls import shown_place, store_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import SupportsIndex, TypeAlias
 
     import numpy.typing as npt
+
+    from tokmill.dataset.cached_dataset import CachedDataset
 
     Arrays = dict[str, npt.NDArray[Any]]
     Numbers = Sequence[int] | npt.NDArray[np.int64]
@@ -38,6 +42,9 @@ if TYPE_CHECKING:
 
 IGNORED = -100
 """Label of a token that is no target, as in torch and Hugging Face trainers."""
+
+_CACHE_SHARE = 0.9
+"""Of the free space of its disk, the bytes of a cache whose size is not given."""
 
 EVERY_ROW: slice = slice(None)
 
@@ -67,9 +74,12 @@ class Source(ABC):
         pad_id: the id of padding, which is eos.
         identity: of the files that are read, by their sums in the manifest: those of the tokens,
             and what else the source reads. Two datasets with equal files have one identity.
+        stored: of a dataset in a store, its files in the cache; else None.
         fingerprint: the identity, and the arguments that decide the samples. Two sources with
             equal fingerprints have the same samples in the same order.
     """
+
+    stored: CachedDataset | None = None
 
     def __init__(
         self,
@@ -78,7 +88,7 @@ class Source(ABC):
         options: Mapping[str, Any],
         decisive: Sequence[str] = (),
     ) -> None:
-        self.directory, manifest = _opened(dataset, split)
+        self.directory, manifest = _opened(dataset, split, options.get("cache"))
         self._manifest = manifest
         self.split, self._options = split, dict(options)
         self.kind = manifest.kind
@@ -88,14 +98,61 @@ class Source(ABC):
         self._files = ShardFiles(self._documents)
         if not len(self._documents):
             held = " and ".join(manifest.splits)
-            raise UsageError(f"{self.directory}: no documents in {split}; it has {held}")
+            raise UsageError(
+                f"{shown_place(self.directory)}: no documents in {split}; it has {held}"
+            )
         self.identity = identity_of(manifest, self.directory, self._beside(manifest))
+        if cache := options.get("cache"):
+            self.stored = self._through_cache(cache, options["cache_bytes"])
         shown = [f"{name}={options[name]}" for name in decisive]
         self.fingerprint = " ".join([self.identity, type(self).__name__, split, *shown])
 
     def _beside(self, manifest: Manifest) -> Sequence[str]:
         """Return the names of the files that are read beside those of tokens, masks and weights."""
         return ()
+
+    def _through_cache(self, cache: str, n_bytes: int | None) -> CachedDataset:
+        """Read the files of a dataset in a store through a cache from now on."""
+        from tokmill.dataset.cached_dataset import cached_dataset  # few datasets are in a store
+
+        entries = self._documents.entries
+        names = [*self._names_of(range(len(entries))), *self._beside(self._manifest)]
+        directory = Path(cache).absolute()
+        most = n_bytes or int(free_bytes(directory) * _CACHE_SHARE)
+        return cached_dataset(self.directory, self._manifest, names, directory, most)
+
+    def _names_of(self, shards: Iterable[int]) -> Iterator[str]:
+        """Yield the names of the files of shards that are read."""
+        endings = ("idx", *self._files.dtypes) if self._reads_index else tuple(self._files.dtypes)
+        for shard in shards:
+            name = self._documents.entries[shard].name
+            yield from (f"{name}.{ending}" for ending in endings)
+
+    @property
+    def _reads_index(self) -> bool:
+        """Return whether reading a sample looks into the index of its shard."""
+        return True
+
+    @property
+    def n_stored_bytes(self) -> int:
+        """Return the bytes of all files of the split that are read; of a dataset in a store."""
+        if self.stored is None:
+            return 0
+        names = self._names_of(range(len(self._documents.entries)))
+        return sum(self.stored.entries[name].n_bytes for name in names)
+
+    def names_read(self, numbers: npt.NDArray[np.int64]) -> list[str]:
+        """Return the names of the files of which samples are read, in the order of first use.
+
+        Args:
+            numbers: of the samples, from 0.
+        """
+        shards = self._shards_of(numbers)
+        return list(self._names_of(dict.fromkeys(shards.tolist())))
+
+    def _shards_of(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the shards of which samples are read, in the order of use, maybe repeated."""
+        return np.empty(0, np.int64)
 
     @abstractmethod
     def __len__(self) -> int:
@@ -127,12 +184,14 @@ class Source(ABC):
 
     def __repr__(self) -> str:
         given = "".join(f", {name}={value!r}" for name, value in self._options.items())
-        return f"<{type(self).__name__} {str(self.directory)!r}, split={self.split!r}{given}>"
+        return (
+            f"<{type(self).__name__} {shown_place(self.directory)!r}, split={self.split!r}{given}>"
+        )
 
     def __reduce__(self) -> tuple[Callable[..., Source], tuple[Any, ...]]:
         """Pickle as the path of the directory; it is opened again when unpickled."""
         return _reopened, (
-            type(self), str(self.directory), self.split, self._options, self.identity,
+            type(self), shown_place(self.directory), self.split, self._options, self.identity,
         )  # fmt: skip
 
     def numbers(self, given: Numbers) -> npt.NDArray[np.int64]:
@@ -148,7 +207,9 @@ class Source(ABC):
         n, least = len(self), int(found.min()) if len(found) else 0
         if len(found) and not -n <= least <= int(found.max()) < n:
             wrong = next(one for one in found.tolist() if not -n <= one < n)
-            raise IndexError(f"{self.directory}: no sample {wrong}; {self.split} has {n:,}")
+            raise IndexError(
+                f"{shown_place(self.directory)}: no sample {wrong}; {self.split} has {n:,}"
+            )
         numbers = found.astype(np.int64, copy=False)
         return numbers if least >= 0 else np.where(numbers < 0, numbers + n, numbers)
 
@@ -229,8 +290,8 @@ class RowSource(Source):
         self._chosen = np.flatnonzero(holds_target)
         if not len(self._chosen):
             raise UsageError(
-                f"{self.directory}: source {self._options['source']!r}: no row of {self.split} "
-                "has a token of it"
+                f"{shown_place(self.directory)}: source {self._options['source']!r}: no row of "
+                f"{self.split} has a token of it"
             )
 
     def segment_sums(self, numbers: Numbers) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -310,6 +371,20 @@ class RowSource(Source):
         fields = {name: np.empty(n_rows, object) for name in self.columns}  # a list for each row
         return {**arrays, **fields}
 
+    def block_starts(self) -> npt.NDArray[np.int64]:
+        """Return the first row of each block, for `shuffle="blocks"`: (m,), increasing from 0.
+
+        A block is the rows that begin in one shard.
+        """
+        starts = self._first_rows()
+        if self._chosen is not None:
+            starts = np.searchsorted(self._chosen, starts)
+        return np.unique(starts[starts < len(self)])
+
+    def _first_rows(self) -> npt.NDArray[np.int64]:
+        """Return the first row of all rows of the split that begins in or after each shard."""
+        return np.zeros(1, np.int64)
+
     @abstractmethod
     def fill(self, numbers: Numbers, into: Arrays, rows: Rows = EVERY_ROW) -> None:
         """Read rows into arrays that exist already, such as those of `empty`; see `batch`.
@@ -334,21 +409,33 @@ def checked_count(name: str, value: SupportsIndex | None, *, least: int = 1) -> 
     return found
 
 
-def _opened(dataset: AnyDataset, split: str) -> tuple[Path, Manifest]:
+def _check_cache(directory: Path, cache: str | None) -> None:
+    """Check that a dataset in a store, and no other, is read through a cache; before a request."""
+    where = shown_place(directory)
+    if cache and not store_url(directory):
+        raise UsageError(f"{where}: is on a disk, and needs no cache: leave it out")
+    if store_url(directory) and not cache:
+        raise UsageError(
+            f"{where}: a dataset in a store is read through a cache on a local disk: name a "
+            "directory for it, such as cache='/local/nvme', or copy the dataset to a disk"
+        )
+
+
+def _opened(dataset: AnyDataset, split: str, cache: str | None) -> tuple[Path, Manifest]:
     if split not in SPLITS:
         raise UsageError(f"split: expected one of {', '.join(SPLITS)}; found {split!r}")
     if isinstance(dataset, str | os.PathLike):
         if not str(dataset) or "\0" in str(dataset):
             raise UsageError(f"dataset: expected a path, found {dataset!r}")
-        refuse_store(Path(dataset))
-        directory = Path(dataset).absolute()
+        _check_cache(Path(dataset), cache)
+        directory = Path(dataset) if store_url(Path(dataset)) else Path(dataset).absolute()
         return directory, read_manifest(directory)
     if not isinstance(getattr(dataset, "manifest", None), dict):
         raise UsageError(f"dataset: expected a path or an open dataset, found {dataset!r}")
     if split not in dataset.splits:
         held = " and ".join(dataset.splits)
         raise UsageError(f"{dataset!r}: no documents in {split}; it has {held}")
-    refuse_store(dataset.directory)
+    _check_cache(dataset.directory, cache)
     return dataset.directory, Manifest.of(dataset.manifest, dataset.directory)
 
 
@@ -359,6 +446,28 @@ def _reopened(
     if source.identity != identity:
         raise replaced(source.directory)
     return source
+
+
+def cache_options(
+    cache: str | os.PathLike[str] | None, cache_bytes: int | str | None
+) -> dict[str, Any]:
+    """Return the options of a source for a cache; none without one.
+
+    Raises:
+        UsageError: `cache_bytes` is no size, or there is no cache.
+    """
+    n_bytes = None
+    if isinstance(cache_bytes, str):
+        n_bytes = parse_quantity(cache_bytes, "bytes", "cache_bytes")
+    elif cache_bytes is not None:
+        n_bytes = checked_count("cache_bytes", cache_bytes)
+    if cache is None:
+        if n_bytes is not None:
+            raise UsageError("cache_bytes: without cache there is none: name its directory")
+        return {}
+    if not os.fspath(cache) or store_url(Path(cache)):
+        raise UsageError(f"cache: expected a directory of this machine, found {os.fspath(cache)!r}")
+    return {"cache": os.fspath(Path(cache).absolute()), "cache_bytes": n_bytes}
 
 
 def checked_shift(shift: bool) -> bool:

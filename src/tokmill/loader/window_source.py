@@ -16,6 +16,7 @@ from tokmill.loader.source import (
     EVERY_ROW,
     IGNORED,
     RowSource,
+    cache_options,
     checked_count,
     checked_shift,
     labels_of,
@@ -118,6 +119,27 @@ class WindowSource(RowSource):
             np.add.at(changes, first[is_inside], 1)
             np.add.at(changes, np.minimum(last[is_inside] + 1, self._n_rows), -1)
         return np.cumsum(changes)[:-1] > 0
+
+    @property
+    def _reads_index(self) -> bool:
+        """Return whether rows say where documents begin."""
+        options = self._options
+        names = ("document_ids", "position_ids", "cu_seqlens", "sources", "source")
+        return any(options[name] for name in names)
+
+    def _shards_of(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the shards of rows: that of their first token, up to that of their last."""
+        starts = self._row_numbers(numbers) * self.length
+        first = np.searchsorted(self._stops, starts, side="right")
+        last = np.searchsorted(self._stops, starts + self.length + self._shift - 1, side="right")
+        counts = last - first + 1
+        begins = np.cumsum(counts) - counts
+        return np.repeat(first - begins, counts) + np.arange(int(counts.sum()))
+
+    def _first_rows(self) -> npt.NDArray[np.int64]:
+        """Return the first row that begins in or after each shard."""
+        first: npt.NDArray[np.int64] = -(-self._starts // self.length)
+        return first
 
     def fill(self, numbers: Numbers, into: Arrays, rows: Rows = EVERY_ROW) -> None:
         """Read rows into arrays that exist already; see `RowSource.fill`."""
@@ -293,6 +315,8 @@ def windows(
     sources: bool = False,
     source: str | None = None,
     columns: Sequence[str] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    cache_bytes: int | str | None = None,
 ) -> WindowSource:
     """Return rows of `length` tokens over a split, read as one stream, as training samples.
 
@@ -304,7 +328,7 @@ def windows(
     labels.
 
     Args:
-        dataset: a directory, or an open `tokmill.Dataset`.
+        dataset: a directory, the URL of a store, or an open `tokmill.Dataset`.
         length: tokens of a row.
         split: `train` or `val`.
         shift: True: labels are the next tokens, for a loop of your own, nanoGPT and torchtitan,
@@ -323,6 +347,9 @@ def windows(
         columns: names of kept fields, such as `["url", "language"]`: a row also has for each a list
             of the values of its documents, str or None; and `column_ids`: (length,) int64, the
             place of each label's token in these lists.
+        cache: of a dataset in a store: a directory on a local disk, in which whole shards are kept
+            as they are needed; processes of a machine share it.
+        cache_bytes: the most that it holds, such as `200GB`; None: nine tenths of what is free.
 
     Raises:
         UsageError: there is no dataset, the length is wrong, the split does not fill a row, no
@@ -338,5 +365,6 @@ def windows(
         "document_ids": bool(document_ids), "position_ids": bool(position_ids),
         "cu_seqlens": bool(cu_seqlens), "sources": bool(sources), "source": source or "",
         "columns": checked_columns(columns),
+        **cache_options(cache, cache_bytes),
     }  # fmt: skip
     return WindowSource(dataset, split, options)

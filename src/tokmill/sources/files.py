@@ -161,8 +161,8 @@ class _Search:
         Of an object, a listing says the size and the stamp; only the heads of `.json` files and of
         plans are read.
         """
-        from tokmill.stores.connections import open_store
         from tokmill.stores.objects import located  # loads what few runs need
+        from tokmill.stores.opening import open_store
 
         scheme, _, rest = url.partition("://")
         bucket, _, inside = rest.partition("/")

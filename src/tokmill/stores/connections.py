@@ -101,20 +101,46 @@ class Store(ABC):
         """Return the content of a small object; raises `FileNotFoundError`."""
         return retried(lambda: self._content(name), f"{self.url}/{name}")
 
-    def pieces(self, name: str, start: int, stop: int) -> Iterator[bytes]:
+    def pieces(
+        self,
+        name: str,
+        start: int,
+        stop: int,
+        *,
+        silent_s: float | None = None,
+        waited: Callable[[], None] = lambda: None,
+    ) -> Iterator[bytes]:
         """Yield the bytes `start` to `stop` of an object in order; some pieces come at a time.
+
+        Args:
+            name: of the object.
+            start: the first byte.
+            stop: the byte after the last.
+            silent_s: a piece that takes longer is told to `waited`; None: none is.
+            waited: is called then.
 
         Raises:
             FileNotFoundError: there is no such object.
         """
         waiting: deque[Future[bytes]] = deque()
+
+        def next_piece() -> bytes:
+            future = waiting.popleft()
+            while True:
+                try:
+                    return future.result(silent_s)
+                except TimeoutError:
+                    if future.done():
+                        raise
+                    waited()
+
         for first in range(start, stop, PIECE_BYTES):
             last = min(first + PIECE_BYTES, stop)
             waiting.append(begun(partial(self.read_range, name, first, last)))
             if len(waiting) == _CONCURRENT:
-                yield waiting.popleft().result()
+                yield next_piece()
         while waiting:
-            yield waiting.popleft().result()
+            yield next_piece()
 
     def last_written(self) -> datetime | None:
         """Return the time of the newest object; None if there is none, or it is not known."""
@@ -129,13 +155,8 @@ class Store(ABC):
         """Ask once for a whole object."""
 
 
-def open_store(url: str) -> Store:
-    """Return the objects below a URL; no request is made.
-
-    Raises:
-        UsageError: the URL has no bucket, or a password where none belongs, or a package is
-            missing.
-    """
+def connect(url: str) -> Store:
+    """Return the objects below a URL for a process that was not forked; see `open_store`."""
     scheme = url.partition("://")[0].lower()
     return StoreObjects(url) if scheme in OBSTORE else FileSystemObjects(url)
 
@@ -146,6 +167,7 @@ class StoreObjects(Store):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         refuse_secrets(url, self.url)
+        _users.add(os.getpid())
         variables = sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))
         self.store = _connected(url.rstrip("/"), tuple(variables))
 
@@ -210,6 +232,7 @@ class FileSystemObjects(Store):
                 "for this kind of URL"
             ) from None
         self._root = str(root).rstrip("/")
+        _users.add(os.getpid())
 
     def entries(self) -> dict[str, Entry]:
         """Return every object by relative name, sorted."""
@@ -322,6 +345,21 @@ def _stated(info: Mapping[str, Any], where: str) -> Entry:
     if isinstance(stamp, datetime):  # some listings have a number instead
         stamp = stamp.timestamp()
     return Entry(int(info["size"]), str(stamp).strip('"'))
+
+
+_users: set[int] = set()
+"""The process that has used a store, and those before its fork."""
+
+
+def is_forked() -> bool:
+    """Return whether only a process before a fork has used a store: its connections hang here."""
+    return bool(_users) and os.getpid() not in _users
+
+
+def forget_connections() -> None:
+    """Make new connections from now on, which read the credentials again."""
+    _connected.cache_clear()
+    _s3_options.cache_clear()
 
 
 def begun(action: Callable[[], T]) -> Future[T]:

@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tokmill.errors import StorageError, UsageError
-from tokmill.stores.connections import Entry, Store, begun, open_store
+from tokmill.stores.connections import Entry, Store, begun
+from tokmill.stores.opening import open_store
 from tokmill.urls import shown
 from tokmill.words import plural
 
