@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tokmill
+from tests.fixtures.written_datasets import write_manifest
 from tokmill.errors import UsageError
 from tokmill.loader import Loader, packs, windows
 
@@ -150,3 +151,28 @@ def test_with_weights_by_sample_each_sample_counts_as_one(chats, shift, pad) -> 
             assert len(set(weights[is_target].tolist())) <= 1
     with pytest.raises(UsageError, match="weights: expected token or sample, found 'row'"):
         packs(chats, shift=shift, weights="row")  # type: ignore[arg-type]
+
+
+def test_weights_of_a_dataset_are_multiplied_before_a_sample_is_made_one(make_sft, rewrite) -> None:
+    directory, manifest = make_sft(packed=5, weight=0.5)
+    for shard in manifest["shards"]:
+
+        def uneven(data: bytes) -> bytes:
+            weights = np.frombuffer(data, "<f4")
+            steps = np.arange(1, len(weights) + 1, dtype=np.float32)
+            return (weights * steps).astype("<f4").tobytes()
+
+        manifest = rewrite(directory, manifest, f"{shard['name']}.weight", uneven)
+    (directory / "manifest.json").unlink()
+    write_manifest(directory, manifest)
+    plain = packs(directory, shift=False)
+    equal = packs(directory, shift=False, weights="sample")
+    n_uneven = 0
+    for number in range(len(plain)):
+        row, weighed = plain[number], equal[number]
+        for start, stop in pairwise(row["cu_seqlens"]):
+            own = row["weights"][start:stop]
+            n_uneven += len(set(own[own > 0].tolist())) > 1
+            expected = own / own.sum() if own.any() else own
+            np.testing.assert_allclose(weighed["weights"][start:stop], expected, rtol=1e-6)
+    assert n_uneven > 1
