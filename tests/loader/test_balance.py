@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.fixtures.written_datasets import write_manifest
 from tests.loader.numbered import Numbered, in_step, ranks, samples
-from tokmill.errors import UsageError
+from tokmill.dataset.sidecars import HEADER
+from tokmill.errors import UsageError, VerifyError
 from tokmill.loader import AttentionCost, BatchSampler, Loader, documents, packs, windows
 from tokmill.loader.balance import deal, least_step_cost, step_cost
 
@@ -281,7 +283,7 @@ def test_the_cost_of_a_model_is_that_of_its_sizes() -> None:
 def test_a_step_has_the_gradient_of_rows_in_order(pretrained, micro_batches) -> None:
     torch: Any = pytest.importorskip("torch")
     source = windows(pretrained, 64, shift=True, cu_seqlens=True)
-    n_ids = pretrained.manifest["tokenizer"]["vocab_size"]
+    n_ids = 50  # ids are taken modulo it: a small model is fast
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Embedding(n_ids, 4), torch.nn.Linear(4, n_ids))
     model.double()
@@ -296,14 +298,28 @@ def test_a_step_has_the_gradient_of_rows_in_order(pretrained, micro_batches) -> 
         for batch in of_ranks:
             n_targets += int((batch["labels"] != -100).sum())
         for batch in of_ranks:
-            logits = model(torch.from_numpy(batch["input_ids"]))
-            targets = torch.from_numpy(batch["labels"])
-            loss = torch.nn.functional.cross_entropy(
-                logits.flatten(0, 1), targets.flatten(), reduction="sum"
-            )
+            logits = model(torch.from_numpy(batch["input_ids"] % n_ids))
+            targets = torch.from_numpy(batch["labels"] % n_ids).flatten()
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets, reduction="sum")
             (loss / n_targets).backward()
         return [parameter.grad.clone() for parameter in model.parameters()]
 
     plain, balanced = gradients(None), gradients(AttentionCost(token=8))
     for ours, theirs in zip(balanced, plain, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("offset", [-1, 5])
+def test_a_damaged_index_is_an_error_before_rows_are_dealt(make_dataset, rewrite, offset) -> None:
+    directory, manifest = make_dataset({"train-0000000-0000": [[1, 5, 2]] * 40})
+    name = "train-0000000-0000.idx"
+
+    def moved(data: bytes) -> bytes:
+        """Let a document begin before the one that it follows."""
+        at = HEADER.size + 4 * 40 + 8 * (20 + offset)
+        return data[:at] + bytes(8) + data[at + 8 :]
+
+    write_manifest(directory, rewrite(directory, manifest, name, moved))
+    source = windows(directory, 8, shift=False, cu_seqlens=True)
+    with pytest.raises(VerifyError, match="documents that overlap or begin outside"):
+        next(iter(Loader(source, 2, world=2, balance=COST)))
