@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from tests.surface import STORED, surface
+from tokmill.version import __version__
 
 ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -102,3 +105,25 @@ def test_the_subject_of_a_commit_is_checked(tmp_path: Path, subject: str, is_goo
     (tmp_path / "message").write_text(f"{subject}\n\nThe reason.\n")
     done = subprocess.run([ROOT / ".ci" / "subject", tmp_path / "message"], check=False)
     assert (done.returncode == 0) == is_good
+
+
+def test_the_bill_of_materials_names_what_the_wheel_needs(tmp_path: Path) -> None:
+    wheel = tmp_path / f"tokmill-{__version__}-py3-none-any.whl"
+    wheel.write_bytes(b"wheel")
+    done = subprocess.run(
+        [sys.executable, ROOT / ".ci" / "sbom.py", wheel], capture_output=True, check=True
+    )
+    bill = json.loads(done.stdout)
+    own = bill["metadata"]["component"]
+    assert (own["purl"], own["hashes"][0]["content"]) == (
+        f"pkg:pypi/tokmill@{__version__}",
+        hashlib.sha256(b"wheel").hexdigest(),
+    )
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    needed = {
+        one.name.replace(".", "-")
+        for one in map(Requirement, project["dependencies"])
+        if one.marker is None or one.marker.evaluate()
+    }
+    assert needed <= {part["name"] for part in bill["components"]}
+    assert all(part["version"] and part["bom-ref"] == part["purl"] for part in bill["components"])

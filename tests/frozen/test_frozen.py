@@ -74,7 +74,7 @@ def test_inspect_shows_the_texts_of_a_frozen_dataset(
 
 
 COMMANDS = (
-    "verify {}", "stats {}", "report {}", "status {}", "inspect {} --sample 2",
+    "verify {}", "audit {}", "stats {}", "report {}", "status {}", "inspect {} --sample 2",
     "pack {} --length 64",
     "mix {} -o mixed", "mix {}=2x --shuffle 3 -o shuffled", "export {} --to datatrove -o exported",
     "finish {}", "run-part {} --index 0 --of 1",

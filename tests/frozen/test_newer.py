@@ -17,7 +17,8 @@ from tokmill.errors import StateError
 
 RUN = "-t inputs/tokenizer -o later"
 COMMANDS = (
-    "verify later", "stats later", "inspect later", "report later", "report later --html page.html",
+    "verify later", "audit later", "stats later", "inspect later", "report later",
+    "report later --html page.html",
     "pack later --length 16", "export later --to nanogpt -o out", "mix later -o out",
     "mix later --plan -o out", "mix other -o later", "mix other -o later --overwrite",
     "export other --to nanogpt -o later --overwrite", "status later", "finish later",
