@@ -182,6 +182,19 @@ PROMISES = {
         "frozen/test_frozen.py::test_the_same_input_gives_the_files_that_are_frozen",
         "frozen/test_frozen.py::test_a_run_that_was_stopped_is_continued",
         "frozen/test_frozen.py::test_damage_of_a_frozen_dataset_is_found_with_the_same_message",
+        "frozen/test_frozen.py::test_every_command_takes_a_frozen_dataset_of_each_kind",
+        "frozen/test_frozen.py::test_the_newest_set_is_of_the_format_that_the_page_describes",
+    ],
+    "a dataset of a later version is refused, and nothing is changed": [
+        "frozen/test_newer.py::test_every_command_refuses_a_later_version_and_changes_nothing",
+        "frozen/test_newer.py::test_readers_in_python_refuse_a_later_version",
+    ],
+    "the format is what its page says: a program written from it alone reads the same": [
+        "second_reader/test_second_reader.py::test_both_read_random_datasets_and_find_the_same_damages",
+        "second_reader/test_second_reader.py::test_the_second_reader_reads_frozen_datasets_as_tokmill_does",
+    ],
+    "names that users write stay": [
+        "test_stability.py::test_no_name_that_users_write_has_gone",
     ],
     "a message that names a command names one that works": [
         "cli/test_advice.py::test_what_a_message_advises_works",
