@@ -46,7 +46,7 @@ ROOMS = {
     "dataset, place, stores": 9_250,
     "trainers, loader": 9_100,
     "page": 1_900,
-    "inspect": 3_150,
+    "inspect": 3_250,
     "bill": 13_050,
     "machine": 520,
     "settings": 2_300,

@@ -15,7 +15,7 @@ from tokmill.cli.main import COMMANDS, load_command
 
 OF_OTHERS = {
     "docs/trainers/import.md": {"--append-eod"},
-    "CONTRIBUTING.md": {"--strict"},
+    "CONTRIBUTING.md": {"--strict", "--wording"},
     "docs/containers.md": {
         "--network", "--no-cache-dir", "--read-only", "--rm", "--tmpfs", "--user",
     },
