@@ -16,6 +16,7 @@ from tokmill.cli.main import COMMANDS, load_command
 OF_OTHERS = {
     "docs/trainers/import.md": {"--append-eod"},
     "CONTRIBUTING.md": {"--strict", "--wording"},
+    "docs/upgrading.md": {"--upgrade"},
     "docs/containers.md": {
         "--network", "--no-cache-dir", "--read-only", "--rm", "--tmpfs", "--user",
     },
