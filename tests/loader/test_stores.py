@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import logging
 import os
 import pickle
@@ -19,7 +20,7 @@ from bench.loader_store import kill_readers
 from tests.place.faulty_s3 import Faulty
 from tokmill.api.dataset import Dataset
 from tokmill.errors import StorageError, UsageError, VerifyError
-from tokmill.loader import BatchSampler, Loader, documents, packs, windows
+from tokmill.loader import BatchSampler, Loader, Phase, documents, packs, windows
 from tokmill.place import open_place
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
@@ -148,6 +149,49 @@ def test_a_pickled_source_and_workers_of_a_dataloader_read_the_store(
         for one, n_workers in ((source, 1), (here, 0))
     ]  # fmt: skip
     same(*batches)
+
+
+def test_phases_go_on_from_two_ranks_to_three_as_in_a_directory(shards, uploaded, cache) -> None:
+    phases = [Phase(until="120 samples", batch=12, length=200), Phase(batch=12, length=400)]
+
+    def read(place: Any, **options: Any) -> list[Any]:
+        found, state = [], None
+        for world, n_batches in ((2, 8), (3, 5)):
+            loaders = [
+                Loader(windows(place, 400, shift=True, **options), phases=phases, rank=rank,
+                       world=world, seed=2)
+                for rank in range(world)
+            ]  # fmt: skip
+            for loader in loaders:
+                if state:
+                    loader.load_state_dict(state)
+                found += list(itertools.islice(loader, n_batches))
+            state = loaders[0].state_dict()
+        return found
+
+    url = uploaded(shards.directory)
+    same(read(url, cache=cache, cache_bytes=BIG), read(shards.directory))
+
+
+def test_a_small_cache_is_said_once(shards, uploaded, cache, caplog) -> None:
+    source = windows(uploaded(shards.directory), 4000, shift=True, cache=cache, cache_bytes=40_000)
+    with caplog.at_level(logging.WARNING, "tokmill"):
+        for _ in range(2):
+            next(iter(Loader(source, batch=1)))
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith(f"{cache}: the cache holds 40 kB of 144 kB: almost every row fetches")
+
+
+def test_an_older_source_does_not_read_the_dataset_that_was_opened_at_its_url_since(
+    shards, pieces, uploaded, cache
+) -> None:
+    url = uploaded(shards.directory)
+    old = windows(url, 100, shift=True, document_ids=True, cache=cache, cache_bytes=BIG)
+    uploaded(pieces.directory)
+    new = windows(url, 100, shift=True, cache=cache, cache_bytes=BIG)
+    same([new[0]], [windows(pieces.directory, 100, shift=True)[0]])
+    with pytest.raises(VerifyError, match=f"^{url}: the dataset was replaced after it was opened"):
+        old[0]
 
 
 # What a cache refuses, and what it finds

@@ -10,7 +10,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from tokmill.dataset.file_array import OPENERS, OpenFile
+from tokmill.dataset.file_array import OPENERS, Opener, OpenFile
 from tokmill.dataset.identity import identity_of, replaced
 from tokmill.dataset.object_cache import NOW, ObjectCache, WrongSumError, name_of
 from tokmill.dataset.reader import read_manifest
@@ -43,6 +43,7 @@ class CachedDataset:
         directory: the path that the URL of the dataset became.
         entries: its files by name.
         cache: where they are.
+        identity: of the dataset.
     """
 
     def __init__(self, directory: Path, manifest: Manifest, cache: ObjectCache) -> None:
@@ -50,7 +51,7 @@ class CachedDataset:
         self.entries: dict[str, FileEntry] = {entry.name: entry for entry in manifest.files}
         self._sums = {entry.name: name_of(entry) for entry in manifest.files}
         self._where = shown_place(directory)
-        self._identity = identity_of(manifest, self._where)
+        self.identity = identity_of(manifest, self._where)
         self._failing_since_s: float | None = None
         self._wait_s = _FIRST_WAIT_S
 
@@ -148,7 +149,7 @@ class CachedDataset:
             now = read_manifest(self.directory)
         except (FileNotFoundError, TokmillError):
             return False
-        if identity_of(now, self._where) != self._identity:
+        if identity_of(now, self._where) != self.identity:
             raise replaced(self.directory)
         return True
 
@@ -162,7 +163,6 @@ class CachedDataset:
 
 
 _CACHES: dict[tuple[Path, int], ObjectCache] = {}
-_DATASETS: dict[Path, CachedDataset] = {}
 
 
 def cached_dataset(
@@ -185,7 +185,7 @@ def cached_dataset(
     sizes = {name: found.entries[name].n_bytes for name in names if name in found.entries}
     if sizes:
         found.check_fits(max(sizes, key=lambda name: sizes[name]))
-    _DATASETS[directory], OPENERS[directory] = found, found.open
+    OPENERS[directory] = Opener(found.identity, found.open)
     return found
 
 

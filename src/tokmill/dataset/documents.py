@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from tokmill.dataset.file_array import DataFile
+    from tokmill.dataset.file_array import DataFile, Opener
     from tokmill.dataset.manifest import Manifest
 
     Stamp = tuple[int | str, ...]
@@ -291,11 +291,21 @@ class ShardFiles:
 
     def _opened_in_store(self, path: str, n_bytes: int, identity: str) -> DataFile:
         """Return a file of a store, which its cache keeps open."""
-        opener = OPENERS.get(self._documents.directory)
+        opener = self._opener()
         if opener is None:
             return _opened(path, n_bytes, identity)
         with read_errors(Path(path)):
-            return _of_size(opener(path.rpartition("/")[2]), n_bytes)
+            return _of_size(opener.open(path.rpartition("/")[2]), n_bytes)
+
+    def _opener(self) -> Opener | None:
+        """Return what opens files through a cache; raises `VerifyError` if it has another dataset.
+
+        It is that of the source that was opened last.
+        """
+        opener = OPENERS.get(self._documents.directory)
+        if opener is not None and opener.identity != self.identity:
+            raise replaced(self._documents.directory)
+        return opener
 
     def index(self, shard: int) -> Index:
         """Return lengths (D,) int32 in tokens and offsets (D,) int64 in bytes, both mapped.
@@ -310,6 +320,8 @@ class ShardFiles:
         entry = self._documents.entries[shard]
         path, item_bytes = f"{self._root}/{entry.name}.idx", self.dtypes["bin"].itemsize
         _, opened = _caches()
+        if self._is_stored:
+            self._opener()
         try:
             return opened(path, entry.documents, item_bytes, self.identity).checked()
         except VerifyError:

@@ -16,7 +16,7 @@ import os
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, TYPE_CHECKING, Any, Protocol, Self
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -129,9 +129,18 @@ class DataFile(Protocol):
         """Fill bytes from a position; raises as `read`."""
 
 
-OPENERS: dict[Path, Callable[[str], OpenFile]] = {}
-"""What opens a file by its name, of datasets in stores that are read through a cache; see
-`cached_dataset`."""
+class Opener(NamedTuple):
+    """What opens the files of a dataset in a store by their names, through a cache.
+
+    `identity`: of the dataset.
+    """
+
+    identity: str
+    open: Callable[[str], OpenFile]
+
+
+OPENERS: dict[Path, Opener] = {}
+"""By the directory of the dataset; see `cached_dataset`."""
 
 
 def open_file(path: Path | str) -> DataFile:
@@ -140,7 +149,7 @@ def open_file(path: Path | str) -> DataFile:
     if not store_url(path):
         return OpenFile(path)
     if path.parent in OPENERS:
-        return OPENERS[path.parent](path.name)
+        return OPENERS[path.parent].open(path.name)
     from tokmill.dataset.stored_file import StoredFile  # few datasets are in a store
 
     return StoredFile(path)
