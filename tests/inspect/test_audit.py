@@ -23,6 +23,7 @@ from tests.inspect.audited import (
     chat,
     document,
     masked,
+    of_text,
     packed,
     words,
     write_tokenizer,
@@ -222,6 +223,16 @@ def test_documents_that_were_cut_into_rows_need_no_eos(look) -> None:
     assert look([*pieces, last]).counts == {}
     longer = {"input_ids": [*words(8), EOS], "labels": [-100, *words(8)[1:], EOS]}
     assert look([*pieces, longer]).counts == {"no-eos": 3}
+
+
+def test_what_most_prompts_end_with_is_no_header(look) -> None:
+    ends = [".", ".", ".", ".", ".", '."', ".)"]
+    rows = []
+    for number, end in enumerate(ends):
+        prompt, reply = [*words(number), *of_text(end)], [*words(number), EOS]
+        rows.append({"input_ids": prompt + reply, "labels": [-100] * len(prompt) + reply})
+    assert look(rows).counts == {}
+    assert look(rows, "parquet", tokenizer=None).counts == {}
 
 
 def test_every_kind_is_planted() -> None:

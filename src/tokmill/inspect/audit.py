@@ -105,6 +105,7 @@ class Auditor:
         self._seen: set[bytes] = set()
         self._has_masks = self._is_partly_trained = self._marks_turns = False
         self._before, self._second, self._late = Counter[int](), Counter[int](), Counter[int]()
+        self._headers: dict[int, Counter[int]] = {}
         self._late_examples: dict[int, Example] = {}
         self._piece_tokens = self._n_pieces = 0
         self._piece: Example | None = None
@@ -316,6 +317,11 @@ class Auditor:
         for counter, ids in ((self._before, before), (self._second, second)):
             values, counts = np.unique(ids, return_counts=True)
             counter.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+        if len(firsts):
+            usual = self._before.most_common(1)[0][0]
+            behind = self._headers.setdefault(usual, Counter())
+            values, counts = np.unique(second[before == usual], return_counts=True)
+            behind.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
         late = firsts[before != second]
         if self._facts is not None and self._facts.decoder.has_bytes:
             late = late[~self._facts.begin_inside(samples.ids[late])]  # of another kind
@@ -330,8 +336,9 @@ class Auditor:
     def _count_late_beginnings(self) -> None:
         """Count samples with a reply whose first token is left out.
 
-        Most replies stand behind the same token, the last one of a header. Where that is the second
-        one before a reply, its first token is not trained. Or all replies are so.
+        Most replies stand behind the same two tokens, which end a header, or behind a control
+        token. Where the last of them is the second one before a reply, the reply's first token is
+        not trained. Or all replies are so.
         """
         n_replies = self._before.total()
         if n_replies < _FEWEST_REPLIES:
@@ -339,9 +346,15 @@ class Auditor:
         (last, n_last), (second, n_second) = (
             counter.most_common(1)[0] for counter in (self._before, self._second)
         )
-        if 2 * n_last <= n_replies and 5 * n_second >= 4 * n_replies:
-            last = second  # no token is that before most replies: all begin too late
-        elif 2 * n_last <= n_replies:
+        if 2 * n_last > n_replies:
+            ids = self._headers.get(last, Counter())
+            is_special = self._facts is not None and bool(
+                self._facts.are(self._facts.is_special, np.array([last]))[0]
+            )
+            is_header = is_special or 10 * max(ids.values(), default=0) >= 9 * ids.total()
+        else:  # no token is that before most replies: all may begin too late
+            last, is_header = second, 5 * n_second >= 4 * n_replies
+        if not is_header:  # but what many prompts end with
             return
         self._counts["begin-untrained"] = self._late[last]
         if last in self._late_examples:
