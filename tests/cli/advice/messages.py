@@ -109,6 +109,7 @@ NOT_FOLLOWED: Mapping[str, str] = {
     "the columns of masks (--mask)": "a name in a sentence",
     "the column of weights (--weights)": "a name in a sentence",
     "has the splits": "an import of several splits",
+    "expected rows of ids": "a command with sources of another program",
     "may be of another split": "an import of several splits",
     ": --from {} reads it": "an import of another kind",
     "import them apart, and join them": "two commands",
