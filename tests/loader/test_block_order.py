@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tokmill.errors import StateError, UsageError
-from tokmill.loader import BatchSampler, Loader, Phase, packs, shuffled, windows
+from tokmill.loader import BatchSampler, Loader, packs, shuffled, windows
 from tokmill.loader.block_order import BlockOrder
 from tokmill.loader.order import mix
 
@@ -129,13 +129,6 @@ def test_a_wrong_shuffle_is_refused(options, message, pieces) -> None:
     for make in (Loader, BatchSampler):
         with pytest.raises(UsageError, match=message):
             make(source, 8, **options)
-
-
-def test_phases_are_refused_in_one_line(pieces) -> None:
-    source = windows(pieces.directory, 64, shift=True)
-    phases = [Phase(until="64 samples", batch=8)]
-    with pytest.raises(UsageError, match='shuffle="blocks": phases have the order of all rows'):
-        Loader(source, phases=phases, shuffle="blocks")
 
 
 def test_rows_of_one_source_are_in_blocks_too(pieces) -> None:

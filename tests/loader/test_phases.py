@@ -34,6 +34,7 @@ from tokmill.loader import (
     shuffled,
     windows,
 )
+from tokmill.loader.block_order import BlockOrder
 from tokmill.loader.document_names import DocumentNames
 
 Row = tuple[int, tuple[int, ...]]
@@ -42,7 +43,7 @@ Row = tuple[int, tuple[int, ...]]
 class Line:
     """All tokens of a source in the order of its passes: (pass, token), and how many are used."""
 
-    def __init__(self, source: Spans, stream: int, seed: int, shuffle: bool) -> None:
+    def __init__(self, source: Spans, stream: int, seed: int, shuffle: Any) -> None:
         self.tokens: list[tuple[int, int]] = []
         self.place = self.left_out = 0
         self._source, self._make = source, (stream, seed, shuffle)
@@ -52,8 +53,11 @@ class Line:
         n, length = self._source.n, self._source.length
         number = len(self.tokens) // (n * length)
         order = list(range(n))
-        if shuffle:
+        if shuffle is True:
             order = shuffled(order, n, seed=seed, epoch=number, stream=stream).tolist()
+        if shuffle == "blocks":
+            blocks = BlockOrder(self._source.block_starts(), n, 2)
+            order = blocks.rows(np.arange(n), np.full(n, number), seed, stream).tolist()
         for span in order:
             self.tokens += [(number, span * length + i) for i in range(length)]
 
@@ -77,10 +81,10 @@ class World(NamedTuple):
     sources: dict[str, Spans]
     phases: list[Phase]
     seed: int = 0
-    shuffle: bool = True
+    shuffle: Any = True
 
     def loader(self, phases: list[Phase] | None = None, **options: Any) -> Loader:
-        made: Any = {"seed": self.seed, "shuffle": self.shuffle, **options}
+        made: Any = {"seed": self.seed, "shuffle": self.shuffle, "blocks": 2, **options}
         return Loader(self.sources, phases=phases or self.phases, **made)
 
     def rows(self, phases: list[Phase] | None = None) -> list[Row]:
@@ -131,6 +135,7 @@ def worlds(draw: Any) -> World:
     """Return small sources and phases, in rows that divide the spans of all sources."""
     n_sources = draw(st.integers(1, 3))
     lengths = st.sampled_from([12, 24])
+    shuffles = st.sampled_from([True, False, "blocks"])
     sources = {f"s{i}": Spans(draw(st.integers(1, 9)), i, draw(lengths)) for i in range(n_sources)}
     phases, samples, tokens = [], 0, 0
     for _ in range(draw(st.integers(1, 4))):
@@ -144,7 +149,7 @@ def worlds(draw: Any) -> World:
         n_batches = -(-n // batch)
         samples, tokens = samples + n_batches * batch, tokens + n_batches * batch * length
         phases.append(Phase(until, shares, length, batch))
-    return World(sources, phases, draw(st.integers(0, 9)), draw(st.booleans()))
+    return World(sources, phases, draw(st.integers(0, 9)), draw(shuffles))
 
 
 @given(worlds())
@@ -262,6 +267,17 @@ def test_what_is_read_early_is_spread_over_the_source_and_over_the_phase() -> No
     # Rows of one span stand in different batches: by chance 1 % have a neighbour in theirs.
     together = sum(64 - len({start // 16 for start in batch}) for batch in starts)
     assert together < 0.1 * 4096
+
+
+def test_in_blocks_a_phase_reads_few_shards_at_a_time() -> None:
+    source = Spans(64, 1, 16)  # 32 shards of 2 spans
+    phases = [Phase("128 samples", None, 2, 8), Phase("160 samples", length=8)]
+    shuffle: Any = {"shuffle": "blocks", "blocks": 4}
+    batches = [rows_of(batch) for batch in Loader(source, phases=phases, **shuffle)]
+    shards = [{tokens[0] // 32 for _, tokens in batch} for batch in batches]
+    for first, stop in ((0, 8), (8, 16), (16, 18), (18, 20)):  # rows of 4 shards each
+        assert len(set.union(*shards[first:stop])) == 4
+    assert min(map(len, shards[:16])) > 1
 
 
 def test_until_is_rounded_up_to_a_global_batch_and_counts_from_the_start() -> None:

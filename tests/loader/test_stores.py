@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import itertools
+import json
 import logging
 import os
 import pickle
 import shutil
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -395,3 +397,31 @@ def test_a_cache_that_is_removed_is_one_line(shards, uploaded, cache) -> None:
     shutil.rmtree(cache)
     with pytest.raises(StorageError, match="the cache needs a directory"):
         source[0]
+
+
+@pytest.mark.parametrize("shuffle", [True, "blocks"])
+def test_phases_and_kept_fields_are_those_of_the_directory(
+    shuffle: Any, tmp_path, tokenizer_dir, uploaded, cache
+) -> None:
+    rows = [{"text": f"{i} " + "x " * (i % 9), "url": f"u{i}"} for i in range(40)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = tokmill.pretrain(
+        tmp_path / "a.jsonl", tokenizer=tokenizer_dir, output=tmp_path / "out", keep=["url"],
+        shard_tokens=100, progress=False,
+    )  # fmt: skip
+    options: Any = {"shift": True, "columns": ["url"], "sources": True}
+    here = windows(made, 16, **options)
+    there = windows(uploaded(made.directory), 16, **options, cache=cache, cache_bytes=10_000)
+    phases = [Phase("8 samples", length=8, batch=2), Phase("44 samples", length=16, batch=6)]
+    make: Any = {"phases": phases, "shuffle": shuffle, "blocks": 2}
+    whole = [{**one, "url": one["url"].tolist()} for one in Loader(here, **make)]
+    two = [Loader(there, rank=rank, world=2, **make) for rank in range(2)]
+    found = list(islice(zip(*two, strict=True), 5))  # into the second phase
+    three = [Loader(there, rank=rank, world=3, **make) for rank in range(3)]
+    for loader in three:
+        loader.load_state_dict(two[0].state_dict())
+    found += list(zip(*three, strict=True))
+    for ranks, batch in zip(found, whole, strict=True):
+        assert [url for one in ranks for url in one["url"].tolist()] == batch["url"]
+        for name in ("input_ids", "labels", "source_ids", "column_ids"):
+            np.testing.assert_array_equal(np.concatenate([one[name] for one in ranks]), batch[name])

@@ -77,6 +77,22 @@ class BlockOrder:
             found[own] = self._rows_of_epoch(positions[own], epoch, seed, stream)
         return found
 
+    def groups(
+        self, positions: Numbers, epochs: Numbers, seed: int, stream: int
+    ) -> tuple[Numbers, Numbers]:
+        """Return the places at which the group of each place begins and ends: (n,) int64 each.
+
+        Arguments are those of `rows`.
+        """
+        begins, ends = np.empty_like(positions), np.empty_like(positions)
+        for epoch in np.unique(epochs).tolist():
+            own = np.flatnonzero(epochs == epoch)
+            blocks = self._epoch(epoch, seed, stream)
+            group = np.searchsorted(blocks.group_starts, positions[own], side="right") - 1
+            begins[own] = blocks.group_starts[group]
+            ends[own] = begins[own] + blocks.group_sizes[group]
+        return begins, ends
+
     def _rows_of_epoch(self, positions: Numbers, epoch: int, seed: int, stream: int) -> Numbers:
         blocks = self._epoch(epoch, seed, stream)
         groups = np.searchsorted(blocks.group_starts, positions, side="right") - 1

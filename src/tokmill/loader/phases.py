@@ -20,7 +20,9 @@ from tokmill.settings.declare import parse_quantity
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from tokmill.loader.block_order import BlockOrder
 
 _UNTIL = re.compile(r"(.*?)\s*\b(samples|tokens)", re.DOTALL)
 _MOST_SHOWN = 8
@@ -139,13 +141,20 @@ def read_phases(path: str | os.PathLike[str]) -> list[Phase]:
     return [Phase(**table) for table in tables]
 
 
-def schedule(sources: Any, phases: Any, *, shuffle: bool) -> Schedule:
+def schedule(
+    sources: Any,
+    phases: Any,
+    *,
+    shuffle: bool | str,
+    order_of: Callable[[RowSource], BlockOrder | None],
+) -> Schedule:
     """Return phases with their sources, as segments.
 
     Args:
         sources: windows by name, or windows alone; packs where all phases have their length.
         phases: a list of `Phase`, or the path of a file of them.
-        shuffle: whether sources are read in a seeded order.
+        shuffle: whether, or how, sources are read in a seeded order.
+        order_of: returns the order of the blocks of a source; None where it has another order.
 
     Raises:
         UsageError: a phase cannot be: what it names is missing or wrong.
@@ -154,7 +163,7 @@ def schedule(sources: Any, phases: Any, *, shuffle: bool) -> Schedule:
         phases = read_phases(phases)
     if not isinstance(phases, list | tuple) or not phases:
         raise UsageError(f"phases: expected a list of Phase, or a TOML file; found {phases!r}")
-    making = _Making(_by_name(sources), shuffle)
+    making = _Making(_by_name(sources), shuffle, order_of)
     for phase in phases:
         making.add(phase)
     return Schedule(
@@ -199,8 +208,14 @@ class _Making:
         rows, source_of_rows, segments, records: see `Schedule`.
     """
 
-    def __init__(self, sources: dict[str, RowSource], shuffle: bool) -> None:
-        self.sources, self._shuffle = sources, shuffle
+    def __init__(
+        self,
+        sources: dict[str, RowSource],
+        shuffle: bool | str,
+        order_of: Callable[[RowSource], BlockOrder | None],
+    ) -> None:
+        self.sources, self._shuffle, self._order_of = sources, shuffle, order_of
+        self._blocks: dict[str, BlockOrder | None] = {}
         self.rows: list[RowSource] = []
         self.source_of_rows: list[int] = []
         self.segments: list[Segment] = []
@@ -307,11 +322,13 @@ class _Making:
             self._places[name, length] = len(self.rows)
             self.rows.append(rows)
             self.source_of_rows.append(list(self.sources).index(name))
+        if name not in self._blocks:
+            self._blocks[name] = self._order_of(source)
         first = -(before // -length)
         self._line[name] = (first + (n_rows or 0)) * length
         return Member(
             self._places[name, length], self._streams[name], len(source), source.length // length,
-            first, n_rows, first * length - before,
+            first, n_rows, first * length - before, self._blocks[name],
         )  # fmt: skip
 
     def _digest(self, names: list[str], blend: Blend) -> str:

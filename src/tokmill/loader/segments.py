@@ -24,6 +24,9 @@ no multiple of l. `Member.left_out` counts them.
 Rows of one span are neighbours in the text. So where r > 1, the rows that a segment takes of a pass
 are shuffled once more: of the rows [a, b) of the pass, the k-th is a + shuffled(k, b - a). Where
 r = 1, rows are spans and in their order already: one segment is what a Loader without phases is.
+
+With `shuffle="blocks"`, spans are in the order of `block_order`, and the rows that a segment takes
+of a pass are shuffled among those of each group of blocks alone: reading stays among few shards.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ class Member:
         first: the row of the line with which the segment begins.
         n_rows: rows in the segment; None: without end.
         left_out: tokens of the line before the first row that no segment has.
-        blocks: the order of `shuffle="blocks"`; else None. Spans are rows then.
+        blocks: the order of spans with `shuffle="blocks"`; else None.
     """
 
     rows: int
@@ -70,6 +73,28 @@ class Member:
     def rows_in_pass(self) -> int:
         """Return the rows of all spans."""
         return self.n_spans * self.rows_in_span
+
+    def spans(
+        self, places: NDArray[np.int64], passes: NDArray[np.int64], seed: int
+    ) -> NDArray[np.int64]:
+        """Return the spans at places of passes: (n,) int64."""
+        if self.blocks is not None:
+            return self.blocks.rows(places, passes, seed, self.stream)
+        epoch = passes[0] if (passes == passes[0]).all() else passes
+        return shuffled(places, self.n_spans, seed=seed, epoch=epoch, stream=self.stream)
+
+    def stretches(
+        self, places: NDArray[np.int64], passes: NDArray[np.int64], seed: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return where the rows begin and end among which each row is shuffled: (n,) int64 each.
+
+        They are all rows of the pass; in blocks, those of a group.
+        """
+        if self.blocks is None:
+            return np.zeros(len(places), np.int64), np.full(len(places), self.rows_in_pass)
+        r = self.rows_in_span
+        begins, ends = self.blocks.groups(places // r, passes, seed, self.stream)
+        return begins * r, ends * r
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,25 +147,22 @@ class Segment:
         passes, places = np.divmod(line, member.rows_in_pass)
         if not shuffle:
             return places
-        if member.blocks is not None:
-            return member.blocks.rows(places, passes, seed, member.stream)
-        epoch = passes[0] if (passes == passes[0]).all() else passes
-        n, r, stream = member.n_spans, member.rows_in_span, member.stream
+        r = member.rows_in_span
         if r == 1:
-            return shuffled(places, n, seed=seed, epoch=epoch, stream=stream)
+            return member.spans(places, passes, seed)
         spans, parts = np.divmod(self._spread(member, passes, places, seed), r)
-        return shuffled(spans, n, seed=seed, epoch=epoch, stream=stream) * r + parts
+        return member.spans(spans, passes, seed) * r + parts
 
     def _spread(
         self, member: Member, passes: NDArray[np.int64], places: NDArray[np.int64], seed: int
     ) -> NDArray[np.int64]:
         """Return rows of passes, shuffled among those of this segment and pass: (n,) int64."""
         n_rows = member.rows_in_pass
-        begins = np.maximum(member.first - passes * n_rows, 0)
-        ends = np.full(len(places), n_rows)
+        begins, ends = member.stretches(places, passes, seed)
+        begins = np.maximum(begins, member.first - passes * n_rows)
         if member.n_rows is not None:
-            ends = np.minimum(member.first + member.n_rows - passes * n_rows, n_rows)
-        lengths = ends - begins  # at most three different ones: first pass, whole passes, last
+            ends = np.minimum(ends, member.first + member.n_rows - passes * n_rows)
+        lengths = ends - begins  # few different ones: first pass, whole passes, last; groups
         stream = member.stream + (self.number + 1 << 32)  # another order than that of the spans
         found = np.empty_like(places)
         for n in np.unique(lengths).tolist():

@@ -159,12 +159,9 @@ class SampleSequence:
             raise UsageError("batch: phases have their own, of all ranks together: leave it out")
         if self.pads:
             raise UsageError('tail="pad": phases have whole batches, and no tail: leave it out')
-        if not isinstance(self.shuffle, bool):
-            raise UsageError(
-                f'shuffle="{BLOCKS}": phases have the order of all rows: leave it out, and give a '
-                "cache as many bytes as the dataset has"
-            )
-        found = self.schedule = schedule(sources, phases, shuffle=self.shuffle)
+        found = self.schedule = schedule(
+            sources, phases, shuffle=self.shuffle, order_of=self._block_order
+        )
         self.sources, self.rows = found.sources, found.rows
         self._source_of_rows, self._segments = found.source_of_rows, found.segments
         self.end = self._segments[-1].stop

@@ -124,7 +124,7 @@ class WindowSource(RowSource):
     def _reads_index(self) -> bool:
         """Return whether rows say where documents begin."""
         options = self._options
-        names = ("document_ids", "position_ids", "cu_seqlens", "sources", "source")
+        names = ("document_ids", "position_ids", "cu_seqlens", "sources", "source", "columns")
         return any(options[name] for name in names)
 
     def _shards_of(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
