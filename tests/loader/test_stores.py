@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import itertools
 import json
 import logging
 import os
 import pickle
 import shutil
+import threading
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -271,6 +273,25 @@ def test_what_others_left_in_a_cache_is_no_obstacle(shards, uploaded, cache) -> 
     assert (cache / "notes.txt").exists()
     assert not list(cache.glob("*.part"))
     assert len(list(cache.glob(".order-*"))) <= 1
+
+
+def test_a_process_that_stands_still_while_it_fetches_is_waited_for_with_a_word(
+    shards, uploaded, cache, caplog, monkeypatch
+) -> None:
+    monkeypatch.setattr("tokmill.dataset.object_cache.SILENT_S", 0.05)
+    url = uploaded(shards.directory)
+    source = windows(url, 100, shift=True, cache=cache, cache_bytes=BIG)
+    held = []
+    for one in shards.manifest["files"]:
+        held.append((cache / f".blake3-{one['blake3']}.part").open("wb"))
+        fcntl.flock(held[-1], fcntl.LOCK_EX)
+    release = threading.Timer(0.3, lambda: [file.close() for file in held])
+    release.start()
+    with caplog.at_level(logging.WARNING, "tokmill"):
+        same([source[0]], [windows(shards.directory, 100, shift=True)[0]])
+    release.join()
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.endswith(".part: waiting for the process that fetches it")
 
 
 def test_a_file_of_another_user_or_a_link_is_refused(shards, uploaded, cache, tmp_path) -> None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import re
 import secrets
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
     Download = Callable[[], Iterator[bytes]]
 
+_LOG = logging.getLogger("tokmill")
+
 NOW = -1
 """The rank of a file that a reader waits for; others have their place in the order, from 0."""
 
@@ -52,6 +55,9 @@ _LOOK_S = 1.0
 """Between two looks for open files that other processes have removed."""
 
 _PAUSE_S = 0.02
+
+SILENT_S = 30.0
+"""A file that another process fetches for longer is waited for with a word."""
 
 _FINISHED = re.compile(r"(?:blake3|sha256)-[0-9a-f]{64}")
 _PART = re.compile(rf"\.(?P<name>{_FINISHED.pattern})\.part")
@@ -145,12 +151,16 @@ class ObjectCache:
             StorageError: the cache cannot be written to, or its disk is full.
         """
         part = self.directory / f".{name_of(entry)}.part"
+        told_s = time.monotonic() + SILENT_S
         while not self.has(entry):
             with _cache_errors(part):
                 descriptor = _locked_part(part)
             if descriptor is None:
                 if rank != NOW:
                     return False
+                if time.monotonic() >= told_s:
+                    _LOG.warning("%s: waiting for the process that fetches it", part)
+                    told_s = float("inf")
                 time.sleep(_PAUSE_S)
                 continue
             try:
