@@ -24,7 +24,7 @@ from bench.loader_store import kill_readers
 from tests.place.faulty_s3 import Faulty
 from tokmill.api.dataset import Dataset
 from tokmill.errors import StorageError, UsageError, VerifyError
-from tokmill.loader import BatchSampler, Loader, Phase, documents, packs, windows
+from tokmill.loader import AttentionCost, BatchSampler, Loader, Phase, documents, packs, windows
 from tokmill.place import open_place
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
@@ -446,3 +446,16 @@ def test_phases_and_kept_fields_are_those_of_the_directory(
         assert [url for one in ranks for url in one["url"].tolist()] == batch["url"]
         for name in ("input_ids", "labels", "source_ids", "column_ids"):
             np.testing.assert_array_equal(np.concatenate([one[name] for one in ranks]), batch[name])
+
+
+@pytest.mark.parametrize("shuffle", [True, "blocks"])
+def test_rows_of_a_store_are_balanced_as_those_of_a_directory(
+    shards, uploaded, cache, shuffle
+) -> None:
+    here = windows(shards.directory, 100, shift=True, cu_seqlens=True)
+    url = uploaded(shards.directory)
+    there = windows(url, 100, shift=True, cu_seqlens=True, cache=cache, cache_bytes=BIG)
+    balance = AttentionCost(token=8)
+    options: dict[str, Any] = {"batch": 2, "world": 2, "shuffle": shuffle, "epochs": 1}
+    same(Loader(there, balance=balance, **options), Loader(here, balance=balance, **options))
+    assert Loader(there, **options).balance() == Loader(here, **options).balance()
