@@ -127,11 +127,11 @@ def test_blocks_fetch_each_shard_at_most_twice_an_epoch(shards, uploaded, cache,
 
 
 def test_two_datasets_share_a_cache(shards, pieces, uploaded, cache) -> None:
-    here = [windows(one.directory, 128, shift=True) for one in (shards, pieces)]
+    here = [windows(one.directory, 1000, shift=True) for one in (shards, pieces)]
     options: dict[str, Any] = {"shift": True, "cache": cache, "cache_bytes": 80_000}
     urls = [uploaded(shards.directory, "a"), uploaded(pieces.directory, "b")]
-    there = [windows(url, 128, **options) for url in urls]
-    given: dict[str, Any] = {"batch": 16, "epochs": 1, "shuffle": "blocks", "blocks": 2}
+    there = [windows(url, 1000, **options) for url in urls]
+    given: dict[str, Any] = {"batch": 4, "epochs": 1, "shuffle": "blocks", "blocks": 2}
     same(
         Loader([(one, 0.5) for one in there], **given),
         Loader([(one, 0.5) for one in here], **given),
@@ -396,12 +396,12 @@ def test_a_store_that_never_answers_ends_a_training(
 
 def test_errors_now_and_then_change_nothing(shards, uploaded, cache, faults) -> None:
     url = uploaded(shards.directory)
-    source = windows(url, 100, shift=True, cache=cache, cache_bytes=60_000)
-    faults.share = 0.02
+    source = windows(url, 500, shift=True, cache=cache, cache_bytes=60_000)
+    faults.share = 0.05
     options: dict[str, Any] = {"batch": 16, "shuffle": "blocks", "blocks": 3, "epochs": 1}
     same(
         Loader(source, workers=2, **options),
-        Loader(windows(shards.directory, 100, shift=True), **options),
+        Loader(windows(shards.directory, 500, shift=True), **options),
     )
 
 
