@@ -84,19 +84,16 @@ def _warn_of_small_cache(sequence: SampleSequence) -> None:
         if source.stored is not None:
             cache = source.stored.cache
             needed[cache] = needed.get(cache, 0) + source.n_stored_bytes
-    remedy = "more cache_bytes"
-    if sequence.schedule is None:
-        remedy = f'shuffle="blocks", or {remedy}'
     for cache, n_bytes in needed.items():
         is_said = cache in _warned_of
         if sequence.shuffle is True and n_bytes > cache.n_bytes and not is_said:
             _warned_of.add(cache)
             _LOG.warning(
-                "%s: the cache holds %s of %s: almost every row fetches a shard again; use %s",
+                "%s: the cache holds %s of %s: almost every row fetches a shard again; use "
+                'shuffle="blocks", or more cache_bytes',
                 cache.directory,
                 size(cache.n_bytes),
                 size(n_bytes),
-                remedy,
             )
 
 
