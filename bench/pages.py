@@ -94,7 +94,8 @@ def with_block(page: str, name: str, text: str) -> str:
 def kinds_table() -> str:
     """Return the kinds of faults that an audit looks for."""
     rows = [(f"`{name}`", kind.means, kind.hurts, kind.of) for name, kind in KINDS.items()]
-    return table(("kind", "a sample where", "what training does", "in"), rows)
+    head = ("kind", "a sample where", "what training does", "in")
+    return table(head, rows, n_texts=len(head))
 
 
 # docs/memory.md

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lay out a Markdown table; the first column is text, the others are figures."""
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, n_texts: int = 1) -> str:
+    """Lay out a Markdown table; the first `n_texts` columns are text, the others are figures."""
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
 
     def line(cells: Sequence[str]) -> str:
-        first = cells[0].ljust(widths[0])
-        rest = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
-        return f"| {' | '.join([first, *rest])} |"
+        aligned = [
+            cell.ljust(width) if column < n_texts else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        return f"| {' | '.join(aligned)} |"
 
-    rule = f"|{'-' * (widths[0] + 2)}|" + "".join(f"{'-' * (w + 1)}:|" for w in widths[1:])
-    return "\n".join([line(head), rule, *map(line, rows)])
+    rules = [
+        "-" * (width + 2) if column < n_texts else f"{'-' * (width + 1)}:"
+        for column, width in enumerate(widths)
+    ]
+    return "\n".join([line(head), f"|{'|'.join(rules)}|", *map(line, rows)])
 
 
 def figure(value: float) -> str:
