@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tokmill as library
-from tests.frozen.make import DATASETS, prepare
+from tests.frozen.make import frozen_sets, prepare
 from tokmill.errors import TokmillError
 from tokmill.place import open_place
 
@@ -22,10 +22,11 @@ TEXTS, CHATS = "inputs/documents.jsonl", "inputs/chats.jsonl"
 @pytest.fixture(autouse=True)
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A directory with the outputs of a run, a mix, an import and an export."""
-    prepare(tmp_path)
+    oldest = frozen_sets()[0]  # its mix has no plan yet
+    prepare(tmp_path, oldest)
     monkeypatch.chdir(tmp_path)
     for name, kind in (("run", "documents"), ("old-mix", "mix"), ("import", "imported")):
-        shutil.copytree(DATASETS / kind, name)
+        shutil.copytree(oldest.datasets / kind, name)
     library.open("run").export("nanogpt", "export")
     library.mix({"datasets/documents": "2x"}, output="mix", shuffle=7, workers=1, progress=False)
     request = {"boot": "", "fingerprint": "0"}

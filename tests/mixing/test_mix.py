@@ -458,7 +458,14 @@ def test_a_manifest_states_how_the_mix_itself_was_written(
 ) -> None:
     inputs = [by_rule[name].directory for name in names]
     dataset = mixed(inputs, tmp_path / "mixed", **settings)
-    wanted = {"dtype": "uint16", "part_bytes": 0, "packing": 0, "checksum": "blake3", **expected}
+    wanted = {
+        "dtype": "uint16",
+        "part_bytes": 0,
+        "packing": 0,
+        "max_samples_per_row": 0,
+        "checksum": "blake3",
+        **expected,
+    }
     output = dict(dataset.manifest["config"]["output"])
     assert output.pop("dir") == str(tmp_path / "mixed")
     assert output == wanted
