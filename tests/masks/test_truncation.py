@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.errors import UsageError
 from tokmill.masks.truncation import truncate
 from tokmill.values import SampleTokens
 
@@ -77,12 +76,6 @@ def test_windows_without_a_trained_token_are_left_out_and_counted():
     assert shown(found.samples) == [([3, 4], [0, 1])]
     assert (found.source.tolist(), len(found.untrained_windows)) == ([0], 3)
     assert dropped(found) == {"no trained token": [1]}
-
-
-@pytest.mark.parametrize(("limit", "overlap"), [(1, 0), (2, 2), (5, 5), (5, 9)])
-def test_a_window_needs_room_for_a_new_token(limit, overlap):
-    with pytest.raises(UsageError, match="has no room for a new token"):
-        truncate(GIVEN, limit, "window", overlap)
 
 
 def test_samples_without_a_trained_token_are_dropped_whatever_the_limit():

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokmill.dataset.counts import TOO_LONG, UNTRAINED
-from tokmill.errors import UsageError
 from tokmill.offsets import indices_of, offsets_of
 from tokmill.values import SampleTokens
 
@@ -64,18 +63,10 @@ def truncate(samples: SampleTokens, max_tokens: int, rule: str, overlap: int = 0
         rule: `drop`; `drop-turns` cuts after the last trained turn that fits; `truncate-right`
             keeps the first tokens, `truncate-left` the last; `window` cuts into ranges of
             `max_tokens`, and trains each trained token in one of them.
-        overlap: tokens that a window repeats from the one before, untrained; at least one, since
-            the first token of a sample is no target.
-
-    Raises:
-        UsageError: the overlap leaves no room for a new token in a window.
+        overlap: tokens that a window repeats from the one before, untrained, below `max_tokens`;
+            at least one, since the first token of a sample is no target.
     """
     overlap = max(1, overlap)
-    if rule == "window" and max_tokens and overlap >= max_tokens:
-        raise UsageError(
-            f"window_overlap: a window of max_tokens, {max_tokens}, that repeats {overlap} has no "
-            f"room for a new token; set it below {max_tokens - 1}"
-        )
     lengths = np.diff(samples.offsets)
     is_long = lengths > max_tokens if max_tokens else np.zeros(len(lengths), bool)
     if not is_long.any():
@@ -106,13 +97,11 @@ def _ranges(
         stop = np.minimum(stop, start + max_tokens)
     elif rule == "truncate-left":
         start = np.maximum(start, stop - max_tokens)
-    elif rule == "drop-turns":
+    else:  # drop-turns
         last = np.searchsorted(samples.turn_ends, start + max_tokens, "right")
         cut = np.concatenate([[-1], samples.turn_ends])[last]
         kept = ~is_long | (cut > start)
         stop = np.where(is_long, cut, stop)
-    else:
-        raise UsageError(f"too_long: no rule is called {rule!r}")
     source = np.flatnonzero(kept)
     return _Ranges(source, start[kept], stop[kept], np.zeros(len(source), np.int64))
 
