@@ -51,6 +51,23 @@ def test_shares_of_a_longer_period_are_rounded(weights: list[float]) -> None:
         assert abs(count - weight / sum(weights) * LONGEST_PERIOD) < len(weights) + 1
 
 
+def test_the_order_of_sources_never_changes_between_versions() -> None:
+    source, number = Blend([0.5, 0.3, 0.2]).place(np.arange(12))
+    assert source.tolist() == [0, 1, 0, 2, 0, 1, 0, 1, 0, 2, 0, 1]
+    assert number.tolist() == [0, 0, 1, 0, 2, 1, 3, 2, 4, 1, 5, 3]
+    assert period_counts([65_535, 1]) == (65_535, 1)
+    assert period_counts([1 / 3, 0.7, 1e-7]) == (21_140, 44_395, 1)
+    assert period_counts([0.1, 0.77777777, 0.4]) == (5129, 39_891, 20_516)
+    assert period_counts([0.123456789, 1, 1, 1e-9]) == (3810, 30_863, 30_862, 1)
+
+
+@pytest.mark.parametrize("n", [0, 32_769])
+def test_a_blend_has_1_to_32768_sources(n: int) -> None:
+    with pytest.raises(UsageError, match=f"^blend of {n:,} sources: expected 1 to 32,768$"):
+        period_counts([1] * n)
+    assert period_counts([1] * 32_768) == (1,) * 32_768
+
+
 def check_shares(weights: list[int], n: int) -> None:
     blend = Blend(weights)
     source, number = blend.place(np.arange(n))
@@ -60,6 +77,10 @@ def check_shares(weights: list[int], n: int) -> None:
         seen, k = np.cumsum(own), np.arange(1, n + 1)
         assert (seen >= k * weight // sum(weights)).all()
         assert (seen <= -(k * weight // -sum(weights))).all()
+    for key in (0, 1, n // 2, n):
+        assert (
+            blend.counts_before(key) == np.bincount(source[:key], minlength=len(weights)).tolist()
+        )
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=12))
@@ -75,8 +96,10 @@ def test_shares_hold_in_long_periods_and_of_many_sources(weights: list[int]) -> 
 
 @pytest.mark.parametrize(
     "weight",
-    [0, -1, float("nan"), float("inf"), Decimal("inf"), Decimal("nan"), "1/0", "x", None],
+    [0, -1, float("nan"), float("inf"), Decimal("inf"), Decimal("nan"), "1/0", "x", None, True],
 )
 def test_a_weight_that_is_no_share_is_refused(weight: object) -> None:
-    with pytest.raises(UsageError, match="expected a number above 0, found"):
+    with pytest.raises(UsageError) as caught:
         period_counts([1, weight])
+    expected = f"weight of a source: expected a number above 0, found {weight!r}"
+    assert str(caught.value) == expected

@@ -62,7 +62,9 @@ def test_samples_of_a_large_n_are_distinct_and_in_range(bits: int) -> None:
 
 
 def test_the_order_is_the_one_in_the_documentation() -> None:
-    assert shuffled(np.arange(10), 10, seed=0).tolist() == [5, 2, 9, 7, 8, 0, 1, 6, 4, 3]
+    of_ten = [5, 2, 9, 7, 8, 0, 1, 6, 4, 3]
+    assert shuffled(np.arange(10), 10).tolist() == of_ten
+    assert shuffled(np.arange(10), 10, seed=0, epoch=0, stream=0).tolist() == of_ten
     assert shuffled(np.arange(10), 10, seed=0, epoch=1).tolist() == [7, 1, 5, 8, 2, 6, 4, 3, 0, 9]
     assert shuffled([0, 1, 10**12 - 1], 10**12, seed=42, epoch=3).tolist() == [
         119899347349,
@@ -80,6 +82,14 @@ def test_the_order_is_what_its_description_says(n: int) -> None:
     positions = sorted({0, n // 3, n - 1})
     found = shuffled(positions, n, seed=MASK, epoch=9, stream=4)
     assert found.tolist() == [of_scalars(one, n, MASK, 9, 4) for one in positions]
+
+
+def test_each_position_may_be_of_an_epoch_of_its_own() -> None:
+    positions, epochs = np.arange(30).reshape(5, 6) % 10, np.arange(30).reshape(5, 6) // 7
+    found = shuffled(positions, 10, seed=3, epoch=epochs)
+    assert found.shape == (5, 6)
+    pairs = zip(positions.ravel().tolist(), epochs.ravel().tolist(), strict=True)
+    assert found.ravel().tolist() == [of_scalars(one, 10, 3, epoch) for one, epoch in pairs]
 
 
 @pytest.mark.parametrize("n", [1000, 65_536, 65_537, 1_000_000])
@@ -109,12 +119,13 @@ def test_seeds_epochs_and_streams_give_other_orders() -> None:
 
 
 def test_what_is_out_of_range_is_refused() -> None:
-    with pytest.raises(UsageError, match="n is 0; expected 1 to 2\\^62"):
-        shuffled([], 0)
-    with pytest.raises(UsageError, match="expected 1 to 2"):
-        shuffled([0], (1 << 62) + 1)
-    with pytest.raises(UsageError, match="seed is -1; expected 0 to 2\\^64 - 1"):
-        shuffled([0], 5, seed=-1)
-    for wrong in ([5], [-1], [0, 7]):
-        with pytest.raises(IndexError, match="expected 0 to 4"):
+    for n in (0, (1 << 62) + 1):
+        with pytest.raises(UsageError, match=f"^order: n is {n}; expected 1 to 2\\^62$"):
+            shuffled([], n)
+    for seed in (-1, 1 << 64):
+        expected = f"^order: seed is {seed}; expected 0 to 2\\^64 - 1$"
+        with pytest.raises(UsageError, match=expected):
+            shuffled([0], 5, seed=seed)
+    for wrong, found in (([5], "5 to 5"), ([-1, 3], "-1 to 3"), ([0, 7], "0 to 7")):
+        with pytest.raises(IndexError, match=f"^positions {found}; expected 0 to 4$"):
             shuffled(wrong, 5)

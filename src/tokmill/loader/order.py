@@ -200,10 +200,8 @@ def period_counts(weights: Sequence[Any]) -> tuple[int, ...]:
 
 def _fraction(weight: Any) -> Fraction:
     try:
-        if isinstance(weight, np.integer):
-            weight = int(weight)  # NumPy's integers stay inside a fraction, and overflow there
-        found = Fraction(str(weight) if isinstance(weight, float | np.floating) else weight)
-    except (TypeError, ValueError, ArithmeticError):
+        found = Fraction(str(weight))  # NumPy's integers themselves would overflow in a fraction
+    except (ValueError, ZeroDivisionError):
         found = Fraction(0)
     if found <= 0:
         raise UsageError(f"weight of a source: expected a number above 0, found {weight!r}")
