@@ -16,7 +16,13 @@ from tests.fixtures.tokenizers import MARKS, META
 from tokmill.engines.loaded import EngineMemory, RenewableEngine
 from tokmill.engines.reference import load_reference
 from tokmill.errors import TokenizerError
-from tokmill.masks.encoder import JOINT_DIFFERS, STRADDLING_TOKENS, SampleEncoder, SplitJointCheck
+from tokmill.masks.encoder import (
+    JOINT_DIFFERS,
+    STRADDLING_TOKENS,
+    STRIPPED_SAMPLES,
+    SampleEncoder,
+    SplitJointCheck,
+)
 from tokmill.masks.layout import SampleRules
 from tokmill.timing import StageTimer
 from tokmill.tokenizer.byte_lengths import byte_lengths
@@ -108,6 +114,24 @@ def test_joint_encodes_trained_and_untrained_text_at_once(
     assert totals(encoding) == {STRADDLING_TOKENS: 1}
 
 
+@pytest.mark.parametrize("straddling", ["train", "mask", "reject"])
+def test_a_token_of_two_weights_above_0_has_the_larger(merging, sample_batch, straddling):
+    batch = sample_batch([[("a:", 0.5), ("\nab", 1)], [("a:", 1), ("\nab", 0.5)]])
+    encoding = encoded(merging, batch, "joint", straddling=straddling)
+    assert encoding.tokens.weights.tolist() == [0, 1, 1, 0, 1, 0.5]
+    assert totals(encoding) == {STRADDLING_TOKENS: 0}
+
+
+@pytest.mark.parametrize("before", ["a", ""])
+def test_the_sample_of_a_straddling_token_is_refused(merging, sample_batch, before):
+    straddling = [(f"{before}:", 0), ("\nab", 1)]
+    batch = sample_batch([[("a", 0), ("a", 1)], straddling, [("a", 1), (":", 0), ("b", 1)]])
+    encoding = encoded(merging, batch, "joint", straddling="reject")
+    assert reasons(encoding) == {1: "straddling token"}
+    assert encoding.samples.tolist() == [0, 2]
+    assert encoding.counters[STRADDLING_TOKENS].tolist() == [0, 0]
+
+
 def test_text_after_a_control_token_is_encoded_by_the_rule(
     make_tokenizer, marks_model, sample_batch
 ):
@@ -117,7 +141,8 @@ def test_text_after_a_control_token_is_encoded_by_the_rule(
         first = encoded(tokenizer, batch, boundary, after_control="first")
         assert [token for token, _ in strings(tokenizer, first)[0]][2] == "▁ab"
         rest = encoded(tokenizer, batch, boundary, after_control="continuation")
-        assert [token for token, _ in strings(tokenizer, rest)[0]][2:4] == ["ab", "c"]
+        tokens = [token for token, _ in strings(tokenizer, rest)[0]]
+        assert (tokens[0], tokens[2:4]) == ("▁ab", ["ab", "c"])
         assert [weight for _, weight in strings(tokenizer, rest)[0]] == [0, 0, 0, 1, 0]
 
 
@@ -159,28 +184,70 @@ def test_turns_end_inside_texts_where_the_token_is_known(merging, sample_batch):
     ]
 
 
-def test_white_space_is_stripped_as_the_library_does(make_tokenizer, bytes_model, sample_batch):
+@pytest.fixture
+def stripping(make_tokenizer, bytes_model):
+    """Bytes, 256 that strips white space before it, 257 behind it, and 258 both."""
     ends = [(True, False), (False, True), (True, True)]
     added = [
         {"id": 256 + i, "content": f"<{i}>", "special": True} | FLAGS | {"lstrip": a, "rstrip": b}
         for i, (a, b) in enumerate(ends)
     ]
-    tokenizer = make_tokenizer(bytes_model(), pre_tokenizer=BYTES, added_tokens=added)
+    return make_tokenizer(bytes_model(), pre_tokenizer=BYTES, added_tokens=added)
+
+
+STRIPS = {"strips_left": frozenset({256, 258}), "strips_right": frozenset({257, 258})}
+
+
+def test_white_space_is_stripped_as_the_library_does(stripping, sample_batch):
+    tokenizer = stripping
     library = Library.from_str(tokenizer.json)
-    texts = ["", " ", "a ", " a", "\n\u3000", " \x1c ", "a b"]
+    texts = ["a ", "", " ", " a", "\n\u3000", " \x1c ", "a b"]
     parts = [[x, 256 + i, y, 256 + j, z] for i, x, y, j, z in _products(texts)]
     batch = sample_batch([[(part, 0) for part in sample] for sample in parts])
-    encoding = encoded(
-        tokenizer,
-        batch,
-        "joint",
-        strips_left=frozenset({256, 258}),
-        strips_right=frozenset({257, 258}),
-    )
+    encoding = encoded(tokenizer, batch, "joint", **STRIPS)
     for i, sample in enumerate(parts):
         text = "".join(p if isinstance(p, str) else f"<{p - 256}>" for p in sample)
         start, stop = encoding.tokens.offsets[i : i + 2]
         assert encoding.tokens.ids[start:stop].tolist() == library.encode(text).ids
+
+
+@pytest.mark.parametrize(
+    ("sample", "is_counted"),
+    [
+        ([("a ", 1), (256, 0)], True),
+        ([("a ", 1), (256, 1)], True),
+        ([("a ", 0), (256, 1)], False),  # nothing trained is lost
+        ([("a", 1), (256, 0)], False),
+        ([(257, 0), (" a", 1)], True),
+        ([(257, 1), (" a", 1)], False),  # it is part of the suffix of a trained turn
+        ([(257, 0), (" ", 0), (" a", 1)], True),
+    ],
+)
+def test_samples_that_lose_trained_white_space_are_counted(
+    stripping, sample_batch, sample, is_counted
+):
+    batch = sample_batch([[("a", 1)], sample, [(258, 0), ("a", 1)]])
+    counters = encoded(stripping, batch, "split", **STRIPS).counters
+    found = counters.get(STRIPPED_SAMPLES, np.zeros(3, int)).tolist()
+    assert found == [0, int(is_counted), 0]
+
+
+@pytest.mark.parametrize(
+    ("samples", "turn_ends"),
+    [
+        ([[(" ", 1, True), (256, 0), ("a", 1)]], []),
+        ([[("a", 1), (" ", 1, True), (256, 0), ("b", 1)]], [1]),
+        ([[("a", 1), (" ", 1), (" ", 1, True), (256, 0), ("b", 1)]], [1]),
+        ([[("a", 1), (" ", 1), (256, 0), ("b", 1)]], []),
+        ([[("a", 1)], [(" ", 1, True), (256, 0), ("b", 1, True)]], [3]),
+        ([[("a", 1)], [("b", 1), (" ", 1, True), (256, 0)]], [2]),
+    ],
+)
+def test_a_turn_that_loses_its_last_segment_ends_with_the_one_before(
+    stripping, sample_batch, samples, turn_ends
+):
+    encoding = encoded(stripping, sample_batch(samples), "split", **STRIPS)
+    assert encoding.tokens.turn_ends.tolist() == turn_ends
 
 
 def _products(texts):

@@ -59,10 +59,39 @@ def test_turns_are_dropped_from_the_end():
     assert (n_cut(found), found.is_cut.tolist()) == (1, [False, True, False])
 
 
+def test_a_turn_that_ends_at_the_limit_stays():
+    found = truncate(samples([0, 1, 1, 0, 1], turn_ends=[3, 5]), 3, "drop-turns")
+    assert shown(found.samples) == [([0, 1, 2], [0, 1, 1])]
+
+
+def test_a_sample_whose_first_turn_is_too_long_is_dropped():
+    found = truncate(samples([0, 1, 1], [0, 1], [0, 1, 1], turn_ends=[3, 5, 8]), 2, "drop-turns")
+    assert dropped(found) == {"more than max_tokens": [0, 2]}
+    assert shown(found.samples) == [([3, 4], [0, 1])]
+
+
 def test_a_sample_cut_before_its_first_trained_token_is_dropped():
     found = truncate(samples([0, 0, 0, 1], turn_ends=[2, 4]), 3, "drop-turns")
     assert dropped(found) == {"no trained token": [0]}
     assert (found.source.tolist(), n_cut(found)) == ([], 0)
+
+
+def test_long_samples_are_dropped_whole():
+    found = truncate(GIVEN, 4, "drop")
+    assert shown(found.samples) == [([0, 1, 2], [0, 1, 1]), ([8, 9], [0, 1])]
+    assert found.samples.turn_ends.tolist() == [3, 5]
+    assert (found.source.tolist(), n_cut(found)) == ([0, 2], 0)
+    assert dropped(found) == {"more than max_tokens": [1]}
+
+
+def test_the_first_tokens_stay():
+    found = truncate(GIVEN, 4, "truncate-right")
+    assert shown(found.samples)[1] == ([3, 4, 5, 6], [0, 0, 1, 0])
+    assert found.samples.turn_ends.tolist() == [3, 6, 9]
+    assert found.is_cut.tolist() == [False, True, False]
+    last = found.selected(np.array([1, 2]))
+    assert shown(last.samples) == shown(found.samples)[1:]
+    assert (last.source.tolist(), last.is_cut.tolist()) == ([1, 2], [True, False])
 
 
 def test_the_last_tokens_stay_and_the_first_of_them_is_untrained():
@@ -71,11 +100,17 @@ def test_the_last_tokens_stay_and_the_first_of_them_is_untrained():
     assert found.samples.turn_ends.tolist() == [3, 4, 6, 8]
 
 
+def test_a_sample_of_one_token_trains_nothing():
+    found = truncate(GIVEN, 1, "truncate-left")
+    assert dropped(found) == {"no trained token": [0, 1, 2]}
+
+
 def test_windows_without_a_trained_token_are_left_out_and_counted():
     found = truncate(samples([0, 0, 0, 0, 1], [0, 0, 0, 0]), 2, "window")
     assert shown(found.samples) == [([3, 4], [0, 1])]
-    assert (found.source.tolist(), len(found.untrained_windows)) == ([0], 3)
+    assert (found.source.tolist(), found.untrained_windows.tolist()) == ([0], [0, 0, 0])
     assert dropped(found) == {"no trained token": [1]}
+    assert dropped(truncate(samples([0, 0, 0, 0, 1]), 2, "window")) == {}
 
 
 def test_samples_without_a_trained_token_are_dropped_whatever_the_limit():

@@ -153,9 +153,10 @@ def _strip(
             i += step
     keep = (batch.control >= 0) | np.array(list(map(bool, texts)))
     turn_ends = batch.turn_ends.copy()
-    for i in np.flatnonzero(turn_ends & ~keep)[::-1].tolist():
-        # The segment before it ends the turn instead: only control tokens stand alone.
-        turn_ends[i - 1] |= i > 0 and sample[i - 1] == sample[i]
+    for i in np.flatnonzero(~keep)[::-1].tolist():
+        # The segment before it ends the turn instead, or the one before that if it goes, too.
+        if turn_ends[i] and i > 0 and sample[i - 1] == sample[i]:
+            turn_ends[i - 1] = True
     left = replace(
         batch,
         text=pa.array(texts, pa.large_string()).filter(pa.array(keep)),

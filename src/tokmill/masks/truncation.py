@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,8 +28,8 @@ class Truncated:
     samples: SampleTokens
     source: npt.NDArray[np.int64]
     is_cut: npt.NDArray[np.bool_]
-    dropped: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
-    untrained_windows: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    dropped: dict[str, npt.NDArray[np.int64]]
+    untrained_windows: npt.NDArray[np.int64]
 
     def selected(self, chosen: npt.NDArray[np.int64]) -> Truncated:
         """Return the samples of the indices `chosen`."""
@@ -128,7 +128,7 @@ def _take(samples: SampleTokens, ranges: _Ranges) -> SampleTokens:
         weights[indices_of(offsets[:-1], ranges.n_repeated)] = 0
     weights[offsets[:-1][lengths > 0]] = 0
     first = np.searchsorted(samples.turn_ends, ranges.start, "right")
-    n_ends = np.maximum(np.searchsorted(samples.turn_ends, ranges.stop, "right") - first, 0)
+    n_ends = np.searchsorted(samples.turn_ends, ranges.stop, "right") - first
     shift = np.repeat(offsets[:-1] - ranges.start, n_ends)
     turn_ends = np.unique(samples.turn_ends[indices_of(first, n_ends)] + shift)
     return SampleTokens(samples.ids[index], offsets, weights, turn_ends)
