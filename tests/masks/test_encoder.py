@@ -125,7 +125,9 @@ def test_a_token_of_two_weights_above_0_has_the_larger(merging, sample_batch, st
 @pytest.mark.parametrize("before", ["a", ""])
 def test_the_sample_of_a_straddling_token_is_refused(merging, sample_batch, before):
     straddling = [(f"{before}:", 0), ("\nab", 1)]
-    batch = sample_batch([[("a", 0), ("a", 1)], straddling, [("a", 1), (":", 0), ("b", 1)]])
+    batch = sample_batch(
+        [[("a", 0, True), ("b", 0), ("a", 1)], straddling, [("a", 1), (":", 0), ("b", 1)]]
+    )
     encoding = encoded(merging, batch, "joint", straddling="reject")
     assert reasons(encoding) == {1: "straddling token"}
     assert encoding.samples.tolist() == [0, 2]
@@ -230,6 +232,19 @@ def test_samples_that_lose_trained_white_space_are_counted(
     counters = encoded(stripping, batch, "split", **STRIPS).counters
     found = counters.get(STRIPPED_SAMPLES, np.zeros(3, int)).tolist()
     assert found == [0, int(is_counted), 0]
+
+
+@pytest.mark.parametrize(
+    ("sample", "n_tokens"),
+    [
+        ([(" ", 0), (256, 0), ("a ", 1)], 3),
+        ([(" a", 0), (258, 0), (" ", 1)], 3),
+        ([("a ", 0), (0, 0), (256, 0)], 4),
+        ([(257, 0), (0, 0), (" a", 0)], 4),
+    ],
+)
+def test_white_space_that_is_not_beside_stays(stripping, sample_batch, sample, n_tokens):
+    assert len(encoded(stripping, sample_batch([sample]), "split", **STRIPS).tokens.ids) == n_tokens
 
 
 @pytest.mark.parametrize(
