@@ -148,6 +148,19 @@ def test_text_after_a_control_token_is_encoded_by_the_rule(
         assert [weight for _, weight in strings(tokenizer, rest)[0]] == [0, 0, 0, 1, 0]
 
 
+def test_text_that_continues_text_is_encoded_by_another_engine(
+    make_tokenizer, marks_model, sample_batch
+):
+    tokenizer = make_tokenizer(marks_model, pre_tokenizer=META)
+    encoding = encoded(tokenizer, sample_batch([[("ab", 0), (9, 0), ("ab", 0), ("c", 1)]]), "split")
+    assert encoding.by_continuation_engine.tolist() == [False, False, True]
+    for is_continuation, token in ((False, "▁ab"), (True, "ab")):
+        tokens = encoder(tokenizer, "split").encode_text(
+            column(["ab"]), StageTimer(), is_continuation=is_continuation
+        )
+        assert [Library.from_str(tokenizer.json).id_to_token(i) for i in tokens.ids] == [token]
+
+
 def test_text_that_cannot_be_continued_is_refused(make_tokenizer, marks_model, sample_batch):
     split = {"type": "WhitespaceSplit"}
     always = META | {"prepend_scheme": "always"}
@@ -394,3 +407,16 @@ def column(texts):
 def test_a_split_differs_where_the_joint_text_has_other_tokens(check_engine, left, right, differs):
     found = SplitJointCheck().find(column([left, right]), np.array([1]), check_engine.encode)
     assert found.tolist() == [differs]
+
+
+def test_a_split_is_compared_in_its_own_two_texts(check_engine):
+    found = SplitJointCheck().find(column(["\n", "\n", "\n"]), np.array([2]), check_engine.encode)
+    assert found.tolist() == [True]  # two line feeds are one token, and so would be the first two
+
+
+def test_a_split_is_compared_with_the_whole_word(make_tokenizer, bytes_model):
+    model = bytes_model(("d", "e"), ("c", "d"))
+    encode = load_reference(make_tokenizer(model, pre_tokenizer=BYTES), parse=False).encode
+    for right, differs in (("de", False), ("de f", False), ("d e", True)):
+        found = SplitJointCheck().find(column(["c", right]), np.array([1]), encode)
+        assert found.tolist() == [differs]

@@ -45,7 +45,7 @@ def test_samples_within_the_limit_are_unchanged(limit, rule):
     found = truncate(GIVEN, limit, rule)
     assert found.samples is GIVEN
     assert found.source.tolist() == [0, 1, 2]
-    assert (dropped(found), n_cut(found)) == ({}, 0)
+    assert (dropped(found), n_cut(found), len(found.untrained_windows)) == ({}, 0, 0)
 
 
 def test_turns_are_dropped_from_the_end():
@@ -131,6 +131,7 @@ def test_every_trained_token_is_trained_in_exactly_one_window(weights, limit, ov
     expected = given_samples.weights
     assert trained == np.flatnonzero(expected > 0).tolist()
     assert np.array_equal(found.samples.weights[found.samples.weights > 0], expected[expected > 0])
+    assert (found.samples.weights >= 0).all()
     assert (np.diff(found.samples.offsets) <= limit).all()
 
 
