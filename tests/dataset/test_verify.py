@@ -65,7 +65,7 @@ def test_a_changed_byte_is_found(make_dataset, rewrite):
 def test_a_missing_file_is_found(make_dataset, name):
     directory, manifest = make_dataset()
     (directory / name).unlink()
-    assert f"{name}: missing" in problems(directory, manifest)
+    assert problems(directory, manifest) == [f"{name}: missing"]
 
 
 @pytest.mark.parametrize("name", ["train-0000009-0000.bin", "rejects/notes", "notes.txt"])
@@ -161,8 +161,18 @@ def test_another_spelling_of_the_same_manifest_is_found(make_dataset, before, af
         found = verify(open_place(str(directory)), plain_manifest(directory)).problems
     except VerifyError as error:
         found = [str(error)]
-    assert len(found) == 1
-    assert "its bytes are not the ones that were written" in found[0] or "damaged" in found[0]
+    expected = "manifest.json: its bytes are not the ones that were written: it was changed"
+    assert list(found) == [expected] or "damaged" in found[0]
+
+
+def test_problems_are_raised_with_their_number(make_dataset, rewrite):
+    directory, manifest = make_dataset()
+    check(directory, manifest).check(directory)
+    found = check(directory, rewrite(directory, manifest, f"{FIRST}.bin", put(2, 100)))
+    with pytest.raises(VerifyError) as caught:
+        found.check(directory)
+    assert str(caught.value) == f"{directory}: verification failed, 1 problem"
+    assert caught.value.problems == found.problems
 
 
 def test_a_changed_manifest_is_found_by_its_own_sum(make_dataset):
@@ -242,6 +252,12 @@ def test_a_document_without_bos_is_found_even_if_the_sums_fit(make_dataset, rewr
     assert problems(directory, forged) == [f"{FIRST}: document 1 does not begin with bos"]
 
 
+def test_documents_of_a_tokenizer_without_bos_begin_with_any_id(make_dataset):
+    directory, manifest = make_dataset({FIRST: [[7, 8, 2], [9, 2]]})
+    manifest["tokenizer"]["bos"] = None
+    assert problems(directory, summed(manifest)) == []
+
+
 def test_an_id_outside_the_vocabulary_is_found_even_if_the_sums_fit(make_dataset, rewrite):
     directory, manifest = make_dataset()
     forged = rewrite(directory, manifest, f"{FIRST}.bin", put(2, 100))
@@ -263,6 +279,14 @@ def test_an_index_that_does_not_fit_its_shard_is_found(
     directory, manifest = make_dataset()
     forged = rewrite(directory, manifest, f"{FIRST}.idx", put(position, value))
     assert problems(directory, forged) == expected
+
+
+def test_an_empty_document_is_found_even_if_the_lengths_add_up(make_dataset, rewrite):
+    directory, manifest = make_dataset()
+    forged = rewrite(directory, manifest, f"{FIRST}.idx", put(34, 7, 0, 0, 0, 0))
+    assert problems(directory, forged) == [
+        f"{FIRST}.idx: its lengths do not add up to the 7 tokens"
+    ]
 
 
 def test_bytes_behind_the_last_token_are_found(make_dataset, rewrite):

@@ -102,6 +102,13 @@ def test_another_end_is_found_even_if_the_sums_fit(make_sft, rewrite):
     assert problems(directory, changed(forged, "mask", "cut", to=2)) == []
 
 
+def test_samples_end_in_any_id_where_the_rule_names_none(make_sft, rewrite):
+    directory, manifest = make_sft()
+    forged = rewrite(directory, manifest, f"{FIRST}.bin", put(12, b"\x09"))
+    forged = changed(forged, "mask", "ends", to={"rule": "template", "last_ids": []})
+    assert problems(directory, forged) == []
+
+
 def test_a_mask_without_its_kind_is_found(make_sft):
     directory, manifest = make_sft()
     assert problems(directory, changed(manifest, "kind", to="pretrain")) == [
@@ -126,3 +133,29 @@ def test_masks_of_another_alignment_are_found(make_sft):
     assert problems(directory, changed(manifest, "mask", "alignment", to="predictor")) == [
         "manifest.json: mask alignment is predictor, not target"
     ]
+
+
+def test_a_sound_shard_that_is_read_in_pieces_has_no_problem(make_sft, monkeypatch):
+    monkeypatch.setattr("tokmill.dataset.verify._CHUNK_TOKENS", 2)
+    assert problems(*make_sft(weight=0.5, packed=5)) == []
+
+
+@pytest.mark.parametrize(
+    ("ending", "position", "data", "expected"),
+    [
+        ("bin", 10, b"\x64\x00\x64", ": id 100 is outside the vocabulary of 100"),
+        ("idx", 74, b"\x03", ".idx: its document indices are not 0 to 2"),
+        ("mask", 3, b"\x02\x01\x02", ".mask: token 3 has 2, neither 0 nor 1 (2 such)"),
+        ("weight", 0, f4(0.5) + f4(0.5), ".weight: token 0 has weight 0.5 and mask 0"),
+        ("weight", 16, f4(-1) + f4(-1), ".weight: token 4 has weight -1.0"),
+        ("weight", 20, f4(-1), ".weight: token 5 has weight -1.0"),
+        ("weight", 16, f4(0.5), ".weight: token 4 has weight 0.5 and mask 0"),
+    ],
+)
+def test_a_wrong_value_is_found_in_any_piece_of_a_shard(
+    make_sft, rewrite, monkeypatch, ending, position, data, expected
+):
+    monkeypatch.setattr("tokmill.dataset.verify._CHUNK_TOKENS", 2)
+    directory, manifest = make_sft(weight=0.5)
+    forged = rewrite(directory, manifest, f"{FIRST}.{ending}", put(position, data))
+    assert problems(directory, forged).count(f"{FIRST}{expected}") == 1

@@ -31,6 +31,7 @@ def test_sound_packs_have_no_problem(make_sft, weight):
         (SAMPLES, numbers(0, 1, 2, -1), f"{SAMPLES}: entry 3 is -1, packing the samples gives 3"),
         (SAMPLES, numbers(0, 2, 1, 3), f"{SAMPLES}: entry 1 is 2, packing the samples gives 1"),
         (ROWS, numbers(0, 1, 3, 3), f"{ROWS}: entry 3 is 3, packing the samples gives 4"),
+        (ROWS, numbers(1, 1, 3, 4), f"{ROWS}: entry 0 is 1, packing the samples gives 0"),
         (ROWS, numbers(0, 2, 4), f"{ROWS}: 3 numbers, packing the samples gives 4"),
     ],
 )
@@ -66,12 +67,36 @@ def test_an_index_of_rows_that_does_not_fit_is_found(make_sft, rewrite, position
     assert problems(directory, forged) == [expected]
 
 
+@pytest.mark.parametrize("row", [0, 1])
+def test_a_row_that_differs_is_named_in_any_block_of_rows(make_sft, rewrite, monkeypatch, row):
+    monkeypatch.setattr("tokmill.dataset.packs.BLOCK_TOKENS", 5)
+    directory, manifest = make_sft(packed=5)
+    assert problems(directory, manifest) == []
+    forged = rewrite(directory, manifest, "packed-train-0000.bin", put(10 * row + 2, 6))
+    assert problems(directory, forged) == [
+        f"packed-train-0000.bin: row {row} is not what the pack index says"
+    ]
+
+
 @pytest.mark.parametrize("name", [ROWS, SAMPLES, "packed-train-0001.weight"])
 def test_bytes_behind_the_last_number_of_packs_are_found(make_sft, rewrite, name):
     directory, manifest = make_sft(packed=5, weight=1)
     forged = rewrite(directory, manifest, name, lambda data: data + b"\n")
     (problem,) = problems(directory, forged)
     assert problem.startswith(f"{name}: ")
+
+
+@pytest.mark.parametrize("name", [ROWS, SAMPLES, "packed-train-0001.bin"])
+def test_a_missing_file_of_packs_is_found_once(make_sft, name):
+    directory, manifest = make_sft(packed=5)
+    (directory / name).unlink()
+    assert problems(directory, manifest) == [f"{name}: missing"]
+
+
+def test_packs_are_not_compared_with_samples_that_are_wrong(make_sft, rewrite):
+    directory, manifest = make_sft(packed=5)
+    forged = rewrite(directory, manifest, "train-0000000-0000.mask", put(4, 1))
+    assert not [one for one in problems(directory, forged) if "pack" in one]
 
 
 def test_a_wrong_summary_of_packs_is_found(make_sft):
