@@ -122,6 +122,7 @@ def finished_run(run: Begun, observer: Observer, *, is_array: bool = False) -> M
     refuse_foreign(place, entries, owned)  # a manifest may stand beside missing records
     run.check()
     place.remove(MANIFEST)  # the dataset is incomplete from here on
+    place.sync()
     if is_array and missing:
         raise StateError(_undone(place.where, list(missing)))
     stage_s = {"prepare": used_seconds(start)}
