@@ -68,8 +68,9 @@ def test_an_index_of_rows_that_does_not_fit_is_found(make_sft, rewrite, position
 
 
 @pytest.mark.parametrize("row", [0, 1])
-def test_a_row_that_differs_is_named_in_any_block_of_rows(make_sft, rewrite, monkeypatch, row):
-    monkeypatch.setattr("tokmill.dataset.packs.BLOCK_TOKENS", 5)
+@pytest.mark.parametrize("n_tokens", [5, 10])
+def test_a_row_that_differs_is_named_in_any_block(make_sft, rewrite, monkeypatch, row, n_tokens):
+    monkeypatch.setattr("tokmill.dataset.packs.BLOCK_TOKENS", n_tokens)
     directory, manifest = make_sft(packed=5)
     assert problems(directory, manifest) == []
     forged = rewrite(directory, manifest, "packed-train-0000.bin", put(10 * row + 2, 6))
