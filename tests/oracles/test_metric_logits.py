@@ -53,4 +53,5 @@ def test_the_last_concatenation_takes_twice_the_logits(moves: int) -> None:
         micro_batch=BATCH, sequence=SEQUENCE,
     )  # fmt: skip
     line = metrics_host_line(training, {"n": BATCH * SEQUENCE, "V": VOCABULARY, "R": 1})
-    assert peak_of_the_loop(moves) == pytest.approx(line.n_bytes, rel=0.01)
+    peak = min(peak_of_the_loop(moves) for _ in range(2))  # the first may import something
+    assert peak == pytest.approx(line.n_bytes, rel=0.01)
