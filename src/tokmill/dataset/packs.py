@@ -375,6 +375,7 @@ def _remove_useless(place: Place, manifest: Manifest) -> None:
         is_index = CUT_INDEX.fullmatch(final) is not None and name not in listed
         if is_index or (private and final == MANIFEST):
             place.remove(name)
+    place.sync()
 
 
 @dataclass(frozen=True, slots=True)
