@@ -116,7 +116,7 @@ class CachedDataset:
         self._failing_since_s, self._wait_s = None, _FIRST_WAIT_S
 
     def _say_waiting(self, why: str = "no answer yet") -> None:
-        """Say once that the store is waited for, until it answers again."""
+        """Warn once that the store is waited for, until it answers again."""
         if self._failing_since_s is None:
             self._failing_since_s = time.monotonic()
             minutes = f"{PATIENCE_S / 60:.0f} minutes"

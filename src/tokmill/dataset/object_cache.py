@@ -201,7 +201,7 @@ class ObjectCache:
         return self._order_file[1]
 
     def _take_room(self, part: int, entry: FileEntry, rank: int) -> bool:
-        """Give a `.part` the size of its file, if there is room or room can be made."""
+        """Reserve the size of its file for a `.part`, if there is room or room can be made."""
         with self._locked(), _cache_errors(self.directory):
             os.ftruncate(part, 0)
             listed = self._listed()

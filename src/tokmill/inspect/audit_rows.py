@@ -116,7 +116,7 @@ def audit_rows(
 
 
 class _Rows:
-    """Gives the rows of a file to an audit."""
+    """Reads the rows of a file for an audit."""
 
     def __init__(self, auditor: Auditor, rules: RowRules, split: str, path: str) -> None:
         self._auditor, self._rules = auditor, rules

@@ -78,7 +78,7 @@ _warned_of: set[ObjectCache] = set()
 
 
 def _warn_of_small_cache(sequence: SampleSequence) -> None:
-    """Say that the order of all rows fetches shards again and again, if they do not fit."""
+    """Warn that the order of all rows fetches shards again and again, if they do not fit."""
     needed: dict[ObjectCache, int] = {}
     for source in sequence.sources:
         if source.stored is not None:

@@ -152,11 +152,7 @@ def _strip(
                 break
             i += step
     keep = (batch.control >= 0) | np.array(list(map(bool, texts)))
-    turn_ends = batch.turn_ends.copy()
-    for i in np.flatnonzero(~keep)[::-1].tolist():
-        # The segment before it ends the turn instead, or the one before that if it goes, too.
-        if turn_ends[i] and i > 0 and sample[i - 1] == sample[i]:
-            turn_ends[i - 1] = True
+    turn_ends = _moved_ends(batch.turn_ends, keep, sample)
     left = replace(
         batch,
         text=pa.array(texts, pa.large_string()).filter(pa.array(keep)),
@@ -166,6 +162,17 @@ def _strip(
         turn_ends=turn_ends[keep],
     )
     return left, np.array(sorted(stripped), np.int64)
+
+
+def _moved_ends(
+    turn_ends: npt.NDArray[np.bool_], keep: npt.NDArray[np.bool_], sample: list[int]
+) -> npt.NDArray[np.bool_]:
+    """Return where turns end when segments go: at the last one of the sample before them."""
+    ends = turn_ends.copy()
+    for i in np.flatnonzero(~keep)[::-1].tolist():  # from behind: several may go, one by one
+        if ends[i] and i > 0 and sample[i - 1] == sample[i]:
+            ends[i - 1] = True
+    return ends
 
 
 @dataclass(frozen=True, slots=True)

@@ -299,6 +299,12 @@ def _find(settings: ImportSettings) -> list[TokenFile]:
     files = [file for path, split in named for file in find(path, split, settings.dtype)]
     if not files:
         raise UsageError("no source: name the files, prefixes or directories to import")
+    _check_together(files, settings)
+    return files
+
+
+def _check_together(files: Sequence[TokenFile], settings: ImportSettings) -> None:
+    """Check that files can be one dataset: each named once, all with masks or none."""
     paths = [file.path.resolve() for file in files]
     if twice := [str(path) for path, n in Counter(paths).items() if n > 1]:
         raise UsageError(f"{twice[0]}: named twice")
@@ -307,7 +313,6 @@ def _find(settings: ImportSettings) -> list[TokenFile]:
         raise UsageError(f"{without[0]}: has no mask beside it, and other files have one")
     if settings.add_eos and not without:
         raise UsageError("--add-eos: samples with masks may end with any token: leave it out")
-    return files
 
 
 def _refuse_remote(path: Path) -> None:
